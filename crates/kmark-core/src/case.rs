@@ -1,0 +1,146 @@
+//! A case: an op at one problem. Its id is derived from its content and shows every axis, and every attribute that
+//! differs from the op's default, so that ids stay stable when an op gains an attribute.
+
+use crate::dtype::DType;
+use crate::op::{AttrKind, Op};
+use crate::words::unknown;
+use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
+
+pub const DEFAULT_SEED: u64 = 42;
+
+/// No tensor of a case may be larger: beyond it lies no machine, only a typing error.
+const MAX_BYTES: u128 = 1 << 46;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Case {
+    pub id: String,
+    pub op: String,
+    pub dtype: DType,
+    pub axes: IndexMap<String, u64>,
+    /// Every attribute of the op, in the op's order, defaults filled in.
+    pub attrs: IndexMap<String, String>,
+    pub seed: u64,
+}
+
+impl Case {
+    /// Checks everything that can be known without a machine. The error is one line for the user.
+    pub fn new(
+        op: &dyn Op,
+        dtype: DType,
+        axes: &IndexMap<String, u64>,
+        attrs: &IndexMap<String, String>,
+        seed: u64,
+    ) -> Result<Case, String> {
+        let name = op.name();
+        if !op.dtypes().contains(&dtype) {
+            let known: Vec<_> = op.dtypes().iter().map(|d| d.name()).collect();
+            return Err(format!("{name} has no dtype {dtype}; it has {}", known.join(", ")));
+        }
+        let axis_names: Vec<_> = op.axes().iter().map(|a| a.name).collect();
+        let attr_names: Vec<_> = op.attrs().iter().map(|a| a.name).collect();
+        if let Some(wrong) = axes.keys().find(|k| !axis_names.contains(&k.as_str())) {
+            return Err(unknown(&format!("axis of {name}"), wrong, axis_names.iter().chain(&attr_names).copied()));
+        }
+        if let Some(wrong) = attrs.keys().find(|k| !attr_names.contains(&k.as_str())) {
+            return Err(unknown(&format!("attribute of {name}"), wrong, attr_names.iter().chain(&axis_names).copied()));
+        }
+        let mut full_axes = IndexMap::new();
+        for axis in op.axes() {
+            let Some(&value) = axes.get(axis.name) else {
+                return Err(format!("{name} needs axis {} ({}), for instance --set {0}=4096", axis.name, axis.about));
+            };
+            if value == 0 {
+                return Err(format!("{name}: axis {} is 0; sizes start at 1", axis.name));
+            }
+            full_axes.insert(axis.name.to_string(), value);
+        }
+        let mut full_attrs = IndexMap::new();
+        for attr in op.attrs() {
+            let value = attrs.get(attr.name).map_or(attr.default, |v| v.as_str());
+            check_attr(name, attr.name, attr.kind, value)?;
+            full_attrs.insert(attr.name.to_string(), value.to_string());
+        }
+        let mut case =
+            Case { id: String::new(), op: name.to_string(), dtype, axes: full_axes, attrs: full_attrs, seed };
+        case.id = case.derive_id(op);
+        case.check_size(op)?;
+        Ok(case)
+    }
+
+    fn derive_id(&self, op: &dyn Op) -> String {
+        let axes: Vec<_> = self.axes.iter().map(|(k, v)| format!("{k}{v}")).collect();
+        let mut id = format!("{}/{}/{}", self.op, self.dtype, axes.join("-"));
+        let mut shown: Vec<String> = op
+            .attrs()
+            .iter()
+            .filter(|a| self.attrs[a.name] != a.default)
+            .map(|a| format!("{}-{}", a.name, self.attrs[a.name]))
+            .collect();
+        if self.seed != DEFAULT_SEED {
+            shown.push(format!("seed-{}", self.seed));
+        }
+        for part in shown {
+            id.push('/');
+            id.push_str(&part);
+        }
+        id
+    }
+
+    fn check_size(&self, op: &dyn Op) -> Result<(), String> {
+        if let Some((axis, v)) = self.axes.iter().find(|(_, v)| **v as u128 > MAX_BYTES) {
+            return Err(format!("{}: axis {axis} = {v} is larger than any machine can hold", self.id));
+        }
+        for t in op.tensors(self) {
+            let bytes = t.shape.iter().try_fold(t.dtype.size() as u128, |p, &d| p.checked_mul(d as u128));
+            if bytes.is_none_or(|b| b > MAX_BYTES) {
+                return Err(format!("{}: tensor {} would be larger than any machine can hold (64 TiB)", self.id, t.name));
+            }
+        }
+        Ok(())
+    }
+
+    pub fn axis(&self, name: &str) -> usize {
+        *self.axes.get(name).unwrap_or_else(|| panic!("{} has no axis {name}", self.op)) as usize
+    }
+
+    pub fn attr(&self, name: &str) -> &str {
+        self.attrs.get(name).unwrap_or_else(|| panic!("{} has no attribute {name}", self.op))
+    }
+
+    pub fn flag(&self, name: &str) -> bool {
+        self.attr(name) == "yes"
+    }
+
+    pub fn number(&self, name: &str) -> f64 {
+        self.attr(name).parse().expect("attributes are checked when the case is made")
+    }
+
+    /// The dtype an attribute names; `same` is the case's own.
+    pub fn attr_dtype(&self, name: &str) -> DType {
+        match self.attr(name) {
+            "same" => self.dtype,
+            word => DType::parse(word).expect("attributes are checked when the case is made"),
+        }
+    }
+
+    /// The type of saved statistics (rstd, mean, lse, loss) and of accumulation.
+    pub fn acc(&self) -> DType {
+        self.dtype.accumulator()
+    }
+
+    /// Bytes of all its tensors together.
+    pub fn tensor_bytes(&self, op: &dyn Op) -> u64 {
+        op.tensors(self).iter().map(|t| t.bytes() as u64).sum()
+    }
+}
+
+fn check_attr(op: &str, name: &str, kind: AttrKind, value: &str) -> Result<(), String> {
+    let ok = match kind {
+        AttrKind::OneOf(words) if words.contains(&value) => return Ok(()),
+        AttrKind::OneOf(words) => return Err(unknown(&format!("value of {op}'s {name}"), value, words.iter().copied())),
+        AttrKind::Positive => value.parse::<f64>().is_ok_and(|v| v.is_finite() && v > 0.0),
+        AttrKind::Integer => value.parse::<i64>().is_ok(),
+    };
+    if ok { Ok(()) } else { Err(format!("{op}: {name} = {value} is not {}", kind.describe())) }
+}

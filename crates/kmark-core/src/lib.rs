@@ -1,0 +1,15 @@
+//! Floor 0 of Kernelmark: its words. Nothing here knows a device, opens a file or prints.
+
+pub mod case;
+pub mod cost;
+pub mod dtype;
+pub mod fill;
+pub mod gate;
+pub mod op;
+pub mod record;
+pub mod stats;
+pub mod stop;
+pub mod tensor;
+pub mod verdict;
+pub mod wire;
+pub mod words;

@@ -1,0 +1,100 @@
+//! What an op is: its contract (tensors, attributes), its truth (fp64 oracle, slack, invariants) and its perfect cost.
+//! An op knows nothing of implementations, devices or time.
+
+use crate::case::Case;
+use crate::cost::Cost;
+use crate::dtype::DType;
+use crate::gate::{Invariant, Sink};
+use crate::tensor::{Role, TensorSpec, View};
+use std::ops::Range;
+
+pub struct Axis {
+    pub name: &'static str,
+    pub about: &'static str,
+}
+
+#[derive(Clone, Copy)]
+pub enum AttrKind {
+    OneOf(&'static [&'static str]),
+    Positive,
+    Integer,
+}
+
+impl AttrKind {
+    pub fn describe(self) -> String {
+        match self {
+            AttrKind::OneOf(words) => words.join("|"),
+            AttrKind::Positive => "a positive number".into(),
+            AttrKind::Integer => "a whole number".into(),
+        }
+    }
+}
+
+pub struct Attr {
+    pub name: &'static str,
+    pub kind: AttrKind,
+    pub default: &'static str,
+    pub about: &'static str,
+}
+
+pub const YES_NO: AttrKind = AttrKind::OneOf(&["no", "yes"]);
+/// Dtype of a weight: the activations' own, or named.
+pub const WEIGHT_DTYPES: AttrKind = AttrKind::OneOf(&["same", "f32", "f16", "bf16"]);
+pub const FLOATS: &[DType] = &[DType::F32, DType::F16, DType::Bf16, DType::F64];
+
+pub trait Op: Sync {
+    fn name(&self) -> &'static str;
+    /// The contract in one line of plain text.
+    fn about(&self) -> &'static str;
+    fn axes(&self) -> &'static [Axis];
+    fn attrs(&self) -> &'static [Attr];
+    fn dtypes(&self) -> &'static [DType] {
+        FLOATS
+    }
+    /// Shapes that `kmark run OP` takes when none are given, axes in order: `1024x4096`.
+    fn default_configs(&self) -> &'static [&'static str] {
+        &["1024x4096", "8192x4096"]
+    }
+    /// Every tensor of the case, inputs first, in the order in which a kernel receives them.
+    fn tensors(&self, case: &Case) -> Vec<TensorSpec>;
+    /// Compulsory traffic and arithmetic of the contract.
+    fn cost(&self, case: &Case) -> Cost;
+    /// Rows `rows` of an input whose fill is `Derived`, from the other inputs.
+    fn derive(&self, _case: &Case, tensor: &str, _inputs: &View, _rows: Range<usize>, _out: &mut [f64]) {
+        unreachable!("{} derives no input {tensor}", self.name())
+    }
+    /// Puts the fp64 value and the slack of every element of every output into the sink, in blocks of any order.
+    fn oracle(&self, case: &Case, inputs: &View, sink: &dyn Sink);
+    /// Parts of an output whose errors are judged apart; a block names one by its index.
+    fn regions(&self) -> &'static [&'static str] {
+        &["all"]
+    }
+    fn invariants(&self, _case: &Case) -> Vec<Invariant> {
+        Vec::new()
+    }
+
+    /// The contract of a case as records carry it: `x,w -> y`, a tensor changed in place marked with `*`.
+    fn contract(&self, case: &Case) -> String {
+        let tensors = self.tensors(case);
+        let list = |keep: fn(Role) -> bool| {
+            let names: Vec<String> = tensors
+                .iter()
+                .filter(|t| keep(t.role))
+                .map(|t| if t.role == Role::InOut { format!("{}*", t.name) } else { t.name.to_string() })
+                .collect();
+            names.join(",")
+        };
+        format!("{} -> {}", list(Role::is_input), list(Role::is_output))
+    }
+}
+
+/// Calls `f` on blocks of rows in parallel; a block holds about 64 Ki elements, so that scratch stays small.
+pub fn by_rows(m: usize, n: usize, f: impl Fn(Range<usize>) + Sync) {
+    by_blocks(m, ((1 << 16) / n.max(1)).clamp(1, m.max(1)), f)
+}
+
+/// Calls `f` on `0..len` in parallel, `block` at a time.
+pub fn by_blocks(len: usize, block: usize, f: impl Fn(Range<usize>) + Sync) {
+    use rayon::prelude::*;
+    (0..len.div_ceil(block)).into_par_iter().for_each(|b| f(b * block..((b + 1) * block).min(len)));
+}

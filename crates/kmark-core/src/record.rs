@@ -1,0 +1,286 @@
+//! Schema v1: the record (one JSON line: an impl on a case) and the run (`run.json`). Raw facts only; medians, GB/s and
+//! speed-ups are derived when reading. Validation lives here, files do not.
+
+use crate::cost::{Cost, Roofs};
+use crate::dtype::DType;
+use crate::gate::Verify;
+use crate::stats::{Median, median};
+use crate::stop::Stop;
+use crate::verdict::Round;
+use indexmap::IndexMap;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub const SCHEMA: u32 = 1;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Status {
+    Ok,
+    Wrong,
+    Unsupported,
+    Unavailable,
+    OutOfMemory,
+    Crashed,
+    Hung,
+    BuildFailed,
+    /// Timed, but verification was switched off.
+    Unverified,
+}
+
+impl Status {
+    pub fn word(self) -> &'static str {
+        match self {
+            Status::Ok => "ok",
+            Status::Wrong => "wrong",
+            Status::Unsupported => "unsupported",
+            Status::Unavailable => "unavailable",
+            Status::OutOfMemory => "out-of-memory",
+            Status::Crashed => "crashed",
+            Status::Hung => "hung",
+            Status::BuildFailed => "build-failed",
+            Status::Unverified => "unverified",
+        }
+    }
+
+    /// Whether a record of this status carries times.
+    pub fn is_timed(self) -> bool {
+        matches!(self, Status::Ok | Status::Unverified)
+    }
+
+    /// Whether this status makes the run fail: an impl that does not claim the case, or whose library is not there,
+    /// does not.
+    pub fn is_failure(self) -> bool {
+        matches!(
+            self,
+            Status::Wrong | Status::OutOfMemory | Status::Crashed | Status::Hung | Status::BuildFailed
+        )
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    Cold,
+    Hot,
+    Graph,
+    E2e,
+}
+
+impl Mode {
+    pub fn word(self) -> &'static str {
+        match self {
+            Mode::Cold => "cold",
+            Mode::Hot => "hot",
+            Mode::Graph => "graph",
+            Mode::E2e => "e2e",
+        }
+    }
+}
+
+/// Which device a record was made on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DeviceId {
+    /// `cpu` or `cuda`.
+    pub kind: String,
+    pub name: String,
+    /// Tells two devices of one name apart (a GPU's UUID; for a CPU its threads and architecture).
+    pub id: String,
+}
+
+/// Costs outside the steady launch, in ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Times {
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub build_ns: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tune_ns: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub plan_ns: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub first_call_ns: Option<f64>,
+}
+
+/// One turn of an impl: the next `samples` entries of `samples_ns` were taken in round `round`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Visit {
+    pub round: u32,
+    pub samples: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Record {
+    pub schema: u32,
+    /// The case's id.
+    pub case: String,
+    pub op: String,
+    pub axes: IndexMap<String, u64>,
+    pub dtype: DType,
+    pub attrs: IndexMap<String, String>,
+    /// Inputs and outputs; `*` marks a tensor changed in place.
+    pub contract: String,
+    #[serde(rename = "impl")]
+    pub impl_name: String,
+    /// Hash of the impl's source.
+    pub impl_hash: String,
+    pub device: DeviceId,
+    pub mode: Mode,
+    pub seed: u64,
+    pub status: Status,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub verify: Option<Verify>,
+    /// Raw samples in ns, in the order in which they were taken. Empty unless the status is `ok` or `unverified`.
+    pub samples_ns: Vec<f64>,
+    /// The processor's clock at each sample in MHz; empty where the device cannot tell.
+    pub clock_mhz: Vec<f64>,
+    /// How the samples fall into visits; two visits of one round are an A/A pair.
+    pub visits: Vec<Visit>,
+    /// Records of one case with the same group were interleaved with each other and may be compared.
+    pub group: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub stop: Option<Stop>,
+    pub cost: Cost,
+    pub times: Times,
+    /// Why it failed, with the tail of the log; empty otherwise.
+    pub message: String,
+}
+
+impl Record {
+    /// What no record may claim. The error names the field.
+    pub fn validate(&self) -> Result<(), String> {
+        let timed = self.status.is_timed();
+        let word = self.status.word();
+        if self.schema != SCHEMA {
+            return Err(format!("schema {} is not {SCHEMA}, the version this kmark reads", self.schema));
+        }
+        if !timed && !(self.samples_ns.is_empty() && self.clock_mhz.is_empty() && self.visits.is_empty()) {
+            return Err(format!("a record with status {word} carries samples_ns"));
+        }
+        if timed && self.samples_ns.is_empty() {
+            return Err(format!("a record with status {word} has no samples_ns"));
+        }
+        if let Some(bad) = self.samples_ns.iter().chain(&self.clock_mhz).find(|v| !(v.is_finite() && **v > 0.0)) {
+            return Err(format!("{bad} among samples_ns or clock_mhz is not a positive number"));
+        }
+        if !self.clock_mhz.is_empty() && self.clock_mhz.len() != self.samples_ns.len() {
+            return Err("clock_mhz and samples_ns differ in length".into());
+        }
+        if self.visits.iter().map(|v| v.samples as usize).sum::<usize>() != self.samples_ns.len() {
+            return Err("visits do not add up to samples_ns".into());
+        }
+        match (self.status, &self.verify) {
+            (Status::Ok, v) if !v.as_ref().is_some_and(Verify::ok) => Err("status ok without a passed verify".into()),
+            (Status::Wrong, v) if v.as_ref().is_none_or(Verify::ok) => Err("status wrong without a problem".into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// What a run may hold once: the same case, impl, mode and device.
+    pub fn key(&self) -> (String, String, Mode) {
+        (self.case.clone(), self.impl_name.clone(), self.mode)
+    }
+
+    pub fn median(&self) -> Option<Median> {
+        Median::of(&self.samples_ns)
+    }
+
+    /// Medians of the two visits of each round; a round that was cut short is left out.
+    pub fn rounds(&self) -> Vec<Round> {
+        let mut medians: Vec<(u32, f64)> = Vec::new();
+        let mut rest = self.samples_ns.as_slice();
+        for v in &self.visits {
+            let (now, later) = rest.split_at(v.samples as usize);
+            rest = later;
+            if !now.is_empty() {
+                medians.push((v.round, median(now)));
+            }
+        }
+        let mut rounds = Vec::new();
+        for pair in medians.chunk_by(|a, b| a.0 == b.0) {
+            if let [(_, first), (_, second)] = pair {
+                rounds.push(Round { first: *first, second: *second });
+            }
+        }
+        rounds
+    }
+}
+
+/// What was asked for, as it was understood.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Settings {
+    pub mode: Mode,
+    pub precision: f64,
+    /// Sampling time per case and impl, in ns.
+    pub budget_ns: u64,
+    pub rounds: u32,
+    /// Fixed warm-up in ns; absent means until steady.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub warmup_ns: Option<u64>,
+    pub seed: u64,
+    pub verify: bool,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub baseline: Option<String>,
+}
+
+/// What the engine found out about its own clock before it measured anything.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Calibration {
+    /// Smallest step of the clock, ns.
+    pub clock_step_ns: f64,
+    /// What an empty launch costs, ns. Stated, never subtracted.
+    pub empty_launch_ns: f64,
+    /// Measured over expected duration of a launch of known length; near 1.
+    pub known_launch_ratio: f64,
+    /// One timer over a second, independent one; near 1.
+    pub timer_ratio: f64,
+}
+
+/// Where the time of a run went, in ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Phases {
+    pub wall_ns: u64,
+    /// Starting workers and calibrating them.
+    pub start_ns: u64,
+    pub roofs_ns: u64,
+    pub verify_ns: u64,
+    pub prepare_ns: u64,
+    /// Warm-up and samples.
+    pub sample_ns: u64,
+    /// Part of the above that the workers themselves account for; the rest is the host's overhead.
+    pub worker_ns: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Run {
+    pub schema: u32,
+    /// Version of kmark.
+    pub kmark: String,
+    /// UTC, RFC 3339.
+    pub started: String,
+    /// Absent while the run is going on or was cut off.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub finished: Option<String>,
+    pub command: Vec<String>,
+    pub selection: Vec<String>,
+    pub settings: Settings,
+    pub device: DeviceId,
+    pub environment: IndexMap<String, String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub calibration: Option<Calibration>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub roofs: Option<Roofs>,
+    /// The run against itself: 95 % quantile of the A/A differences of its rows, as a relative difference.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub noise_floor: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub phases: Option<Phases>,
+}
+
+impl Run {
+    pub fn validate(&self) -> Result<(), String> {
+        if self.schema != SCHEMA {
+            return Err(format!("schema {} is not {SCHEMA}, the version this kmark reads", self.schema));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,159 @@
+//! Memory of a case's tensors: aligned, with guard bands on both sides, shared by the problem and the launches bound to
+//! it. A launch takes its borrow when it runs, so launches have no lifetime.
+
+use bytemuck::{AnyBitPattern, NoUninit, Zeroable};
+use kmark_core::tensor::TensorSpec;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// A cache line; tensors start on one.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C, align(64))]
+struct Line([u8; 64]);
+
+/// Guard band on each side, in lines. Wide enough to catch a whole vector or row tail written past the end.
+const GUARD_LINES: usize = 64;
+const GUARD_BYTE: u8 = 0xa5;
+/// NaN in every float format, -1 in the integers.
+const POISON_BYTE: u8 = 0xff;
+
+struct Memory {
+    lines: Vec<Line>,
+    bytes: usize,
+}
+
+impl Memory {
+    fn all(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.lines)
+    }
+    fn all_mut(&mut self) -> &mut [u8] {
+        bytemuck::cast_slice_mut(&mut self.lines)
+    }
+    fn payload(&self) -> std::ops::Range<usize> {
+        GUARD_LINES * 64..GUARD_LINES * 64 + self.bytes
+    }
+}
+
+#[derive(Clone)]
+pub struct Buffer {
+    spec: Arc<TensorSpec>,
+    memory: Arc<RwLock<Memory>>,
+}
+
+impl Buffer {
+    /// Host memory for `spec`, guards set. `None` if the memory cannot be had.
+    pub fn host(spec: &TensorSpec) -> Option<Buffer> {
+        let count = spec.bytes().div_ceil(64) + 2 * GUARD_LINES;
+        let mut lines: Vec<Line> = Vec::new();
+        lines.try_reserve_exact(count).ok()?;
+        lines.resize(count, Line::zeroed());
+        let mut memory = Memory { lines, bytes: spec.bytes() };
+        let payload = memory.payload();
+        memory.all_mut()[..payload.start].fill(GUARD_BYTE);
+        memory.all_mut()[payload.end..].fill(GUARD_BYTE);
+        Some(Buffer { spec: Arc::new(spec.clone()), memory: Arc::new(RwLock::new(memory)) })
+    }
+
+    pub fn spec(&self) -> &TensorSpec {
+        &self.spec
+    }
+
+    pub fn read<T: AnyBitPattern>(&self) -> ReadGuard<'_, T> {
+        ReadGuard { memory: self.memory.read().unwrap_or_else(|e| e.into_inner()), kind: PhantomData }
+    }
+
+    pub fn write<T: AnyBitPattern + NoUninit>(&self) -> WriteGuard<'_, T> {
+        WriteGuard { memory: self.memory.write().unwrap_or_else(|e| e.into_inner()), kind: PhantomData }
+    }
+
+    /// Runs `f` on the tensor's bytes with `past` bytes of the guard band behind them: how a mutant oversteps.
+    pub fn overstep(&self, past: usize, f: impl FnOnce(&mut [u8])) {
+        let mut memory = self.memory.write().unwrap_or_else(|e| e.into_inner());
+        let payload = memory.payload();
+        f(&mut memory.all_mut()[payload.start..payload.end + past]);
+    }
+
+    pub fn poison(&self) {
+        self.write::<u8>().fill(POISON_BYTE);
+    }
+
+    /// `Err` says on which side and how far from the tensor the guard band was overwritten.
+    pub fn check_guards(&self) -> Result<(), String> {
+        let memory = self.memory.read().unwrap_or_else(|e| e.into_inner());
+        let payload = memory.payload();
+        let (all, name) = (memory.all(), self.spec.name);
+        if let Some(i) = all[..payload.start].iter().rposition(|b| *b != GUARD_BYTE) {
+            return Err(format!("memory was written {} bytes before the start of {name}", payload.start - i));
+        }
+        if let Some(i) = all[payload.end..].iter().position(|b| *b != GUARD_BYTE) {
+            return Err(format!("memory was written {} bytes past the end of {name}", i + 1));
+        }
+        Ok(())
+    }
+}
+
+pub struct ReadGuard<'a, T> {
+    memory: RwLockReadGuard<'a, Memory>,
+    kind: PhantomData<T>,
+}
+
+impl<T: AnyBitPattern> Deref for ReadGuard<'_, T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        bytemuck::cast_slice(&self.memory.all()[self.memory.payload()])
+    }
+}
+
+pub struct WriteGuard<'a, T> {
+    memory: RwLockWriteGuard<'a, Memory>,
+    kind: PhantomData<T>,
+}
+
+impl<T: AnyBitPattern + NoUninit> Deref for WriteGuard<'_, T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        bytemuck::cast_slice(&self.memory.all()[self.memory.payload()])
+    }
+}
+
+impl<T: AnyBitPattern + NoUninit> DerefMut for WriteGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        let payload = self.memory.payload();
+        bytemuck::cast_slice_mut(&mut self.memory.all_mut()[payload])
+    }
+}
+
+/// The buffers of a case, in the order of the op's tensors.
+#[derive(Clone)]
+pub struct Buffers(pub Vec<Buffer>);
+
+impl Buffers {
+    /// The buffer of tensor `name`; a handle of its own.
+    pub fn get(&self, name: &str) -> Buffer {
+        let found = self.0.iter().find(|b| b.spec.name == name);
+        found.unwrap_or_else(|| panic!("the case has no tensor {name}")).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kmark_core::dtype::DType;
+
+    #[test]
+    fn guards_tell_where_memory_was_overwritten() {
+        let b = Buffer::host(&TensorSpec::output("y", DType::F32, &[5])).unwrap();
+        assert_eq!(b.read::<f32>().len(), 5);
+        b.write::<f32>().fill(1.0);
+        assert_eq!(b.check_guards(), Ok(()));
+        b.overstep(4, |bytes| *bytes.last_mut().unwrap() = 0);
+        assert_eq!(b.check_guards(), Err("memory was written 4 bytes past the end of y".into()));
+    }
+
+    #[test]
+    fn tensors_start_on_a_cache_line() {
+        let b = Buffer::host(&TensorSpec::output("y", DType::Bf16, &[3])).unwrap();
+        assert_eq!(b.read::<u16>().as_ptr() as usize % 64, 0);
+    }
+}

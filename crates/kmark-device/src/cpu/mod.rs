@@ -1,0 +1,69 @@
+//! The CPU as a device: host memory, the monotonic clock, cold samples by flushing the tensors' own cache lines.
+
+pub mod cache;
+mod clock;
+
+use crate::buffer::Buffer;
+use crate::{Device, Fault, Sample, Timed};
+use kmark_core::record::{DeviceId, Mode, Status};
+use kmark_core::tensor::TensorSpec;
+use std::time::Instant;
+
+pub use clock::{core_mhz, second_timer_ns, spin_until};
+
+pub struct Cpu {
+    id: DeviceId,
+    start: Instant,
+}
+
+impl Cpu {
+    /// `name` is the processor's model; whoever may read files knows it.
+    pub fn new(name: &str) -> Cpu {
+        let threads = rayon::current_num_threads();
+        let id = DeviceId {
+            kind: "cpu".into(),
+            name: name.into(),
+            id: format!("{}, {threads} threads", std::env::consts::ARCH),
+        };
+        Cpu { id, start: Instant::now() }
+    }
+}
+
+impl Device for Cpu {
+    fn id(&self) -> DeviceId {
+        self.id.clone()
+    }
+
+    fn alloc(&self, spec: &TensorSpec) -> Result<Buffer, Fault> {
+        Buffer::host(spec).ok_or_else(|| {
+            Fault::new(Status::OutOfMemory, format!("no memory for {} ({} bytes)", spec.name, spec.bytes()))
+        })
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+
+    fn sample(&self, timed: Timed) -> Result<Sample, Fault> {
+        (timed.prepare)();
+        match timed.mode {
+            Mode::Cold => {
+                for buffer in &timed.buffers.0 {
+                    cache::flush(&buffer.read::<u8>());
+                }
+            }
+            Mode::Hot => {}
+            Mode::Graph | Mode::E2e => {
+                return Err(Fault::new(Status::Unsupported, format!("the CPU has no {} mode", timed.mode.word())));
+            }
+        }
+        let clock_mhz = core_mhz();
+        let start = Instant::now();
+        for _ in 0..timed.batch {
+            timed.launch.launch()?;
+        }
+        let ns = start.elapsed().as_nanos() as f64 / timed.batch as f64;
+        // A clock step of zero would be a time of nothing; half a nanosecond is below any clock's step.
+        Ok(Sample { ns: ns.max(0.5), clock_mhz })
+    }
+}

@@ -1,0 +1,63 @@
+//! Splitting the rows of a case into jobs for all cores, each with its own part of every output.
+
+use rayon::prelude::*;
+use std::ops::Range;
+
+/// Below this many elements one core is done before the others have woken up.
+const SERIAL_ELEMS: usize = 1 << 15;
+/// A job is at least this large, so that handing it out costs little.
+const JOB_ELEMS: usize = 1 << 16;
+
+/// How `m` rows of `n` elements are cut.
+#[derive(Clone, Copy)]
+pub struct Jobs {
+    m: usize,
+    rows: usize,
+}
+
+impl Jobs {
+    pub fn rows(m: usize, n: usize) -> Jobs {
+        let rows = if m * n <= SERIAL_ELEMS { m } else { JOB_ELEMS.div_ceil(n).min(m) };
+        Jobs { m, rows: rows.max(1) }
+    }
+
+    /// A few large jobs per core: for reductions over rows, where every job has partial sums of its own.
+    pub fn few(m: usize, n: usize) -> Jobs {
+        let jobs = if m * n <= SERIAL_ELEMS { 1 } else { 4 * rayon::current_num_threads() };
+        Jobs { m, rows: m.div_ceil(jobs).max(1) }
+    }
+
+    pub fn count(&self) -> usize {
+        self.m.div_ceil(self.rows)
+    }
+
+    /// The row ranges of the jobs, in order.
+    pub fn ranges(&self) -> impl Iterator<Item = Range<usize>> + use<> {
+        let Jobs { m, rows } = *self;
+        (0..m).step_by(rows).map(move |r| r..(r + rows).min(m))
+    }
+
+    /// An output of `per_row` elements a row, cut like the rows.
+    pub fn split<'a, T>(&self, out: &'a mut [T], per_row: usize) -> impl Iterator<Item = &'a mut [T]> + use<'a, T> {
+        out.chunks_mut((self.rows * per_row).max(1))
+    }
+
+    /// The same for an output that the case may not have.
+    pub fn split_if<'a, T>(&self, out: Option<&'a mut [T]>) -> impl Iterator<Item = Option<&'a mut [T]>> + use<'a, T> {
+        let mut parts = out.map(|o| o.chunks_mut(self.rows));
+        let mut left = self.count();
+        std::iter::from_fn(move || {
+            left = left.checked_sub(1)?;
+            Some(parts.as_mut().and_then(|p| p.next()))
+        })
+    }
+}
+
+/// Runs every job, on all cores if there is more than one; results come back in order.
+pub fn each_job<J: Send, R: Send>(jobs: impl Iterator<Item = J>, f: impl Fn(J) -> R + Sync + Send) -> Vec<R> {
+    let mut jobs: Vec<J> = jobs.collect();
+    if jobs.len() == 1 {
+        return vec![f(jobs.remove(0))];
+    }
+    jobs.into_par_iter().map(f).collect()
+}

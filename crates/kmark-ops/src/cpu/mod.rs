@@ -1,0 +1,79 @@
+//! What CPU implementations share: the table row, element types, vectorised row arithmetic, and the split of rows into
+//! jobs for all cores.
+
+mod elem;
+mod jobs;
+mod rows;
+
+pub use elem::{Elem, Real};
+pub use jobs::{Jobs, each_job};
+pub use rows::{Row, exp, max, simd, sum, sum2};
+
+use kmark_core::case::Case;
+use kmark_device::buffer::Buffers;
+use kmark_device::{Device, Fault, Impl, Launch};
+
+/// A CPU implementation: one row of an op's table.
+pub struct CpuImpl {
+    pub name: &'static str,
+    pub about: &'static str,
+    /// The source file it stands in, for its hash.
+    pub source: &'static str,
+    pub bind: fn(&Case, &Buffers) -> Box<dyn Launch>,
+}
+
+impl Impl for CpuImpl {
+    fn name(&self) -> &str {
+        self.name
+    }
+    fn about(&self) -> &str {
+        self.about
+    }
+    fn hash(&self) -> String {
+        let mut h = blake3::Hasher::new();
+        for part in [self.name, self.source, include_str!("elem.rs"), include_str!("jobs.rs"), include_str!("rows.rs")] {
+            h.update(part.as_bytes());
+        }
+        h.finalize().to_hex()[..16].to_string()
+    }
+    fn supports(&self, _case: &Case) -> Result<(), String> {
+        Ok(())
+    }
+    fn bind(&self, _device: &dyn Device, case: &Case, buffers: &Buffers) -> Result<Box<dyn Launch>, Fault> {
+        Ok((self.bind)(case, buffers))
+    }
+}
+
+/// Runs `$body` with `$T` standing for the Rust type of a float dtype.
+macro_rules! by_float {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        match $dtype {
+            kmark_core::dtype::DType::F32 => {
+                type $T = f32;
+                $body
+            }
+            kmark_core::dtype::DType::F16 => {
+                type $T = half::f16;
+                $body
+            }
+            kmark_core::dtype::DType::Bf16 => {
+                type $T = half::bf16;
+                $body
+            }
+            kmark_core::dtype::DType::F64 => {
+                type $T = f64;
+                $body
+            }
+            other => panic!("no CPU implementation for {other}: the case should have been refused"),
+        }
+    };
+}
+pub(crate) use by_float;
+
+/// A weight vector of any float dtype, widened to the accumulator of the activations.
+pub fn widen_weight<A: Real>(buffer: &kmark_device::buffer::Buffer) -> Vec<A> {
+    by_float!(buffer.spec().dtype, W => {
+        let w = buffer.read::<W>();
+        w.iter().map(|v| A::from_f64(v.up().to_f64())).collect()
+    })
+}

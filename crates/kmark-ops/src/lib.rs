@@ -1,0 +1,30 @@
+//! Floor 2 of Kernelmark: one folder per op with its contract, oracle, cost, implementations and mutants. Ops never
+//! import ops; what they share on the CPU is in `cpu`, on the side of truth in `kmark-core`.
+
+mod cpu;
+pub mod mutants;
+
+mod rmsnorm;
+mod softmax;
+
+use kmark_core::op::Op;
+use kmark_device::Impl;
+use mutants::Mutant;
+
+/// An op and everything that computes it.
+pub struct Entry {
+    pub op: &'static dyn Op,
+    pub impls: &'static [&'static dyn Impl],
+    /// Wrong on purpose; the gate must reject every one (those of `mutants::COMMON` as well).
+    pub mutants: &'static [Mutant],
+}
+
+/// The only registry, sorted by name within a family.
+pub static OPS: &[&Entry] = &[
+    &rmsnorm::ENTRY,
+    &softmax::ENTRY,
+];
+
+pub fn find(op: &str) -> Option<&'static Entry> {
+    OPS.iter().find(|e| e.op.name() == op).copied()
+}

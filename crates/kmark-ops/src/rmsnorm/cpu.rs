@@ -1,0 +1,69 @@
+//! RMSNorm on the CPU.
+
+use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, by_float, each_job, simd, sum, widen_weight};
+use kmark_core::case::Case;
+use kmark_device::buffer::Buffers;
+use kmark_device::{Impl, Launch};
+
+pub static IMPLS: &[&dyn Impl] = &[
+    &CpuImpl { name: "cpu/naive", about: "plain loops, one thread", source: include_str!("cpu.rs"), bind: bind_naive },
+    &CpuImpl { name: "cpu/simd", about: "vectorised rows, all cores", source: include_str!("cpu.rs"), bind: bind_simd },
+];
+
+fn bind_naive(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+    let (n, eps) = (c.axis("n"), c.number("eps"));
+    let (x, w, y) = (b.get("x"), b.get("w"), b.get("y"));
+    let rstd = c.flag("rstd").then(|| b.get("rstd"));
+    by_float!(c.dtype, T => Box::new(move || {
+        let w = widen_weight::<<T as Elem>::Acc>(&w);
+        let mut rstd = rstd.as_ref().map(|r| r.write());
+        naive::<T>(&x.read(), &w, &mut y.write(), rstd.as_deref_mut(), n, eps)
+    }))
+}
+
+fn naive<T: Elem>(x: &[T], w: &[T::Acc], y: &mut [T], mut rstd: Option<&mut [T::Acc]>, n: usize, eps: f64) {
+    for (row, (x, y)) in x.chunks(n).zip(y.chunks_mut(n)).enumerate() {
+        let mut squares = 0.0;
+        for v in x {
+            squares += v.up().to_f64() * v.up().to_f64();
+        }
+        let r = T::Acc::from_f64(1.0 / (squares / n as f64 + eps).sqrt());
+        for i in 0..n {
+            y[i] = T::down(x[i].up() * r * w[i]);
+        }
+        if let Some(rstd) = &mut rstd {
+            rstd[row] = r;
+        }
+    }
+}
+
+fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+    let (m, n, eps) = (c.axis("m"), c.axis("n"), c.number("eps"));
+    let (x, w, y) = (b.get("x"), b.get("w"), b.get("y"));
+    let rstd = c.flag("rstd").then(|| b.get("rstd"));
+    by_float!(c.dtype, T => Box::new(move || {
+        let w = widen_weight::<<T as Elem>::Acc>(&w);
+        let (x, mut y) = (x.read::<T>(), y.write::<T>());
+        let mut rstd = rstd.as_ref().map(|r| r.write());
+        let jobs = Jobs::rows(m, n);
+        let parts = jobs.ranges().zip(jobs.split(&mut y, n)).zip(jobs.split_if(rstd.as_deref_mut()));
+        each_job(parts, |((rows, y), rstd)| simd(|| block::<T>(&x[rows.start * n..], &w, y, rstd, m * n, eps)));
+    }))
+}
+
+/// Some rows; `x` starts at the first of them and goes on to the end of the tensor.
+#[inline(always)]
+fn block<T: Elem>(x: &[T], w: &[T::Acc], y: &mut [T], mut rstd: Option<&mut [T::Acc]>, elems: usize, eps: f64) {
+    let n = w.len();
+    let (inverse, eps) = (T::Acc::from_f64(1.0 / n as f64), T::Acc::from_f64(eps));
+    let (mut input, mut output) = (Row::<T>::new(n, elems), Row::<T>::new(n, elems));
+    for (row, y) in y.chunks_mut(n).enumerate() {
+        let (now, later) = x[row * n..].split_at(n);
+        let wide = input.load(now);
+        let r = T::Acc::ONE / (sum(wide, |v| v * v) * inverse + eps).sqrt();
+        output.store(y, &later[..n.min(later.len())], |i| wide[i] * r * w[i]);
+        if let Some(rstd) = &mut rstd {
+            rstd[row] = r;
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! RMSNorm: r = 1/sqrt(mean(x^2) + eps), y = x * r * w, each row on its own.
+
+mod cpu;
+mod mutants;
+
+use crate::Entry;
+use kmark_core::case::Case;
+use kmark_core::cost::Cost;
+use kmark_core::fill::Fill;
+use kmark_core::gate::{Block, Region, Sink, sum_slack};
+use kmark_core::op::{Attr, AttrKind, Axis, Op, WEIGHT_DTYPES, YES_NO, by_rows};
+use kmark_core::tensor::{TensorSpec, View};
+
+pub static ENTRY: Entry = Entry { op: &RmsNorm, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+
+struct RmsNorm;
+
+impl Op for RmsNorm {
+    fn name(&self) -> &'static str {
+        "rmsnorm"
+    }
+    fn about(&self) -> &'static str {
+        "y = x * rstd * w with rstd = 1/sqrt(mean(x^2) + eps) per row; rstd saved on request"
+    }
+    fn axes(&self) -> &'static [Axis] {
+        &[Axis { name: "m", about: "rows" }, Axis { name: "n", about: "row length" }]
+    }
+    fn attrs(&self) -> &'static [Attr] {
+        &[
+            Attr { name: "w", kind: WEIGHT_DTYPES, default: "same", about: "dtype of the weight" },
+            Attr { name: "eps", kind: AttrKind::Positive, default: "1e-6", about: "added to the mean square" },
+            Attr { name: "rstd", kind: YES_NO, default: "no", about: "whether rstd is an output" },
+        ]
+    }
+    fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
+        let (m, n) = (c.axis("m"), c.axis("n"));
+        let mut t = vec![
+            TensorSpec::input("x", c.dtype, &[m, n], Fill::Rows { mean: 0.0, std: 1.0 }),
+            TensorSpec::input("w", c.attr_dtype("w"), &[n], Fill::Normal { mean: 1.0, std: 0.25 }),
+            TensorSpec::output("y", c.dtype, &[m, n]),
+        ];
+        if c.flag("rstd") {
+            t.push(TensorSpec::output("rstd", c.acc(), &[m]));
+        }
+        t
+    }
+    fn cost(&self, c: &Case) -> Cost {
+        let (m, n) = (c.axis("m") as u64, c.axis("n") as u64);
+        let (e, w) = (c.dtype.size() as u64, c.attr_dtype("w").size() as u64);
+        let rstd = if c.flag("rstd") { m * c.acc().size() as u64 } else { 0 };
+        Cost { bytes_read: m * n * e + n * w, bytes_written: m * n * e + rstd, flops: 4 * m * n }
+    }
+    fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
+        let (m, n, eps) = (c.axis("m"), c.axis("n"), c.number("eps"));
+        let w = inputs.all("w");
+        let k = sum_slack(c.acc(), n);
+        by_rows(m, n, |rows| {
+            let (mut y, mut slack, mut rstd) = (Vec::new(), Vec::new(), Vec::new());
+            for row in rows.clone() {
+                let x = inputs.take("x", row * n, n);
+                let r = 1.0 / (x.iter().map(|v| v * v).sum::<f64>() / n as f64 + eps).sqrt();
+                rstd.push(r);
+                y.extend(x.iter().zip(&w).map(|(x, w)| x * r * w));
+            }
+            slack.extend(y.iter().map(|y| k * y.abs()));
+            let region = Region::One(0);
+            sink.put(Block { tensor: "y", start: rows.start * n, expect: &y, slack: &slack, region });
+            if c.flag("rstd") {
+                let slack: Vec<f64> = rstd.iter().map(|r| k * r).collect();
+                sink.put(Block { tensor: "rstd", start: rows.start, expect: &rstd, slack: &slack, region });
+            }
+        });
+    }
+}

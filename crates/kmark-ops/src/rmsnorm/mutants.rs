@@ -1,0 +1,62 @@
+//! RMSNorm done wrong.
+
+use crate::mutants::{Mutant, after, edited, read, write};
+
+pub static MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "eps-missing",
+        about: "eps is left out, so a row of zeros divides by zero and a tiny row is scaled wrongly",
+        applies: |c| c.axis("m") > 5,
+        spoil: |right, c, b| {
+            let n = c.axis("n");
+            let (x, w, y) = (b.get("x"), b.get("w"), b.get("y"));
+            after(right, move || {
+                let (x, w) = (read(&x), read(&w));
+                let out: Vec<f64> = x.chunks(n).flat_map(|row| {
+                    let r = 1.0 / (row.iter().map(|v| v * v).sum::<f64>() / n as f64).sqrt();
+                    row.iter().zip(&w).map(move |(x, w)| x * r * w).collect::<Vec<_>>()
+                }).collect();
+                write(&y, &out);
+            })
+        },
+    },
+    Mutant {
+        name: "weight-shifted",
+        about: "each column takes its neighbour's weight",
+        applies: |c| c.axis("n") > 1,
+        spoil: |right, c, b| {
+            let (n, w) = (c.axis("n"), b.get("w"));
+            edited(right, b, "y", move |y| {
+                let w = read(&w);
+                for (i, v) in y.iter_mut().enumerate() {
+                    *v *= w[(i % n + 1) % n] / w[i % n];
+                }
+            })
+        },
+    },
+    Mutant {
+        name: "mean-over-padded-n",
+        about: "the mean divides by n rounded up to a multiple of 8",
+        applies: |c| !c.axis("n").is_multiple_of(8),
+        spoil: |right, c, b| {
+            let n = c.axis("n") as f64;
+            let factor = ((n / 8.0).ceil() * 8.0 / n).sqrt();
+            edited(right, b, "y", move |y| y.iter_mut().for_each(|v| *v *= factor))
+        },
+    },
+    Mutant {
+        name: "half-the-rows-unscaled",
+        about: "rows of the second half are not multiplied by rstd",
+        applies: |c| c.axis("m") > 15,
+        spoil: |right, c, b| {
+            let (m, n) = (c.axis("m"), c.axis("n"));
+            let (x, w) = (b.get("x"), b.get("w"));
+            edited(right, b, "y", move |y| {
+                let (x, w) = (read(&x), read(&w));
+                for i in m / 2 * n..m * n {
+                    y[i] = x[i] * w[i % n];
+                }
+            })
+        },
+    },
+];

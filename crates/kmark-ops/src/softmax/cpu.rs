@@ -1,0 +1,70 @@
+//! Softmax on the CPU.
+
+use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, by_float, each_job, exp, max, simd};
+use kmark_core::case::Case;
+use kmark_device::buffer::Buffers;
+use kmark_device::{Impl, Launch};
+
+pub static IMPLS: &[&dyn Impl] = &[
+    &CpuImpl { name: "cpu/naive", about: "plain loops, one thread", source: include_str!("cpu.rs"), bind: bind_naive },
+    &CpuImpl { name: "cpu/simd", about: "vectorised rows, all cores", source: include_str!("cpu.rs"), bind: bind_simd },
+];
+
+fn bind_naive(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+    let n = c.axis("n");
+    let (x, y) = (b.get("x"), b.get("y"));
+    by_float!(c.dtype, T => Box::new(move || naive::<T>(&x.read(), &mut y.write(), n)))
+}
+
+fn naive<T: Elem>(x: &[T], y: &mut [T], n: usize) {
+    for (x, y) in x.chunks(n).zip(y.chunks_mut(n)) {
+        let mut max = T::Acc::LOWEST;
+        for v in x {
+            max = max.larger(v.up());
+        }
+        let mut total = 0.0;
+        for v in x {
+            total += (v.up() - max).exp_exact().to_f64();
+        }
+        let total = T::Acc::from_f64(total);
+        for i in 0..n {
+            y[i] = T::down((x[i].up() - max).exp_exact() / total);
+        }
+    }
+}
+
+fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+    let (m, n) = (c.axis("m"), c.axis("n"));
+    let (x, y) = (b.get("x"), b.get("y"));
+    by_float!(c.dtype, T => Box::new(move || {
+        let (x, mut y) = (x.read::<T>(), y.write::<T>());
+        let jobs = Jobs::rows(m, n);
+        each_job(jobs.ranges().zip(jobs.split(&mut y, n)), |(rows, y)| {
+            simd(|| block::<T>(&x[rows.start * n..], y, n, m * n))
+        });
+    }))
+}
+
+/// Some rows; `x` starts at the first of them and goes on to the end of the tensor.
+#[inline(always)]
+fn block<T: Elem>(x: &[T], y: &mut [T], n: usize, elems: usize) {
+    let (mut input, mut output) = (Row::<T>::new(n, elems), Row::<T>::new(n, elems));
+    let mut powers = vec![T::Acc::ZERO; n];
+    for (row, y) in y.chunks_mut(n).enumerate() {
+        let (now, later) = x[row * n..].split_at(n);
+        let wide = input.load(now);
+        let highest = max(wide);
+        let total = exp_sum(wide, highest, &mut powers);
+        let inverse = T::Acc::ONE / total;
+        output.store(y, &later[..n.min(later.len())], |i| powers[i] * inverse);
+    }
+}
+
+/// Writes exp(x - max) and returns the sum.
+#[inline(always)]
+fn exp_sum<A: Real>(x: &[A], max: A, powers: &mut [A]) -> A {
+    for i in 0..x.len() {
+        powers[i] = exp(x[i] - max);
+    }
+    crate::cpu::sum(powers, |p| p)
+}

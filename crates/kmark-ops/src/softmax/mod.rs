@@ -1,0 +1,65 @@
+//! Softmax over each row.
+
+mod cpu;
+mod mutants;
+
+use crate::Entry;
+use kmark_core::case::Case;
+use kmark_core::cost::Cost;
+use kmark_core::fill::Fill;
+use kmark_core::gate::{Block, Invariant, Region, Sink, sum_slack};
+use kmark_core::op::{Attr, Axis, Op, by_rows};
+use kmark_core::tensor::{TensorSpec, View};
+
+pub static ENTRY: Entry = Entry { op: &Softmax, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+
+struct Softmax;
+
+impl Op for Softmax {
+    fn name(&self) -> &'static str {
+        "softmax"
+    }
+    fn about(&self) -> &'static str {
+        "y = exp(x - max) / sum(exp(x - max)) per row"
+    }
+    fn axes(&self) -> &'static [Axis] {
+        &[Axis { name: "m", about: "rows" }, Axis { name: "n", about: "row length" }]
+    }
+    fn attrs(&self) -> &'static [Attr] {
+        &[]
+    }
+    fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
+        let shape = [c.axis("m"), c.axis("n")];
+        // Logits as a trained model has them: some columns matter, most do not.
+        let x = TensorSpec::input("x", c.dtype, &shape, Fill::Normal { mean: 0.0, std: 3.0 });
+        vec![x, TensorSpec::output("y", c.dtype, &shape)]
+    }
+    fn cost(&self, c: &Case) -> Cost {
+        let (m, n, e) = (c.axis("m") as u64, c.axis("n") as u64, c.dtype.size() as u64);
+        // Maximum, difference, exponential, sum, division.
+        Cost { bytes_read: m * n * e, bytes_written: m * n * e, flops: 5 * m * n }
+    }
+    fn invariants(&self, _: &Case) -> Vec<Invariant> {
+        vec![Invariant::RowSum { tensor: "y", to: 1.0 }]
+    }
+    fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
+        let (m, n) = (c.axis("m"), c.axis("n"));
+        let (k, u) = (sum_slack(c.acc(), n), c.acc().unit());
+        by_rows(m, n, |rows| {
+            let (mut y, mut slack) = (Vec::new(), Vec::new());
+            for row in rows.clone() {
+                let x = inputs.take("x", row * n, n);
+                let max = x.iter().fold(f64::NEG_INFINITY, |m, v| m.max(*v));
+                let total: f64 = x.iter().map(|v| (v - max).exp()).sum();
+                for v in &x {
+                    let p = (v - max).exp() / total;
+                    y.push(p);
+                    // The argument of exp is rounded too: off by a unit times its size.
+                    slack.push(p * (k + 2.0 * u * (v - max).abs()));
+                }
+            }
+            let region = Region::One(0);
+            sink.put(Block { tensor: "y", start: rows.start * n, expect: &y, slack: &slack, region });
+        });
+    }
+}
