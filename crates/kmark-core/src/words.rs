@@ -15,11 +15,27 @@ pub fn unknown<'a>(what: &str, word: &str, known: impl IntoIterator<Item = &'a s
     line
 }
 
+/// The known word that was most likely meant: one slip of the finger away, or much alike.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
         .into_iter()
-        .map(|k| (strsim::jaro_winkler(word, k), k))
-        .filter(|(score, _)| *score > 0.75)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, k)| k)
+        .map(|k| (strsim::damerau_levenshtein(word, k), strsim::jaro_winkler(word, k), k))
+        .filter(|(slips, alike, _)| *slips <= 1 || *alike > 0.75)
+        .min_by(|a, b| a.0.cmp(&b.0).then(b.1.total_cmp(&a.1)))
+        .map(|(_, _, k)| k)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slips_are_understood() {
+        let known = ["same", "f32", "f16", "bf16", "cpu/simd"];
+        assert_eq!(nearest("f23", known), Some("f32"));
+        assert_eq!(nearest("bf61", known), Some("bf16"));
+        assert_eq!(nearest("cpu/smid", known), Some("cpu/simd"));
+        assert_eq!(nearest("torch", known), None);
+        assert_eq!(unknown("dtype", "f23", ["f32"]), "unknown dtype 'f23'; did you mean 'f32'? (known: f32)");
+    }
 }

@@ -26,6 +26,24 @@ pub trait Impl: Sync {
     fn bind(&self, device: &dyn Device, case: &Case, buffers: &Buffers) -> Result<Box<dyn Launch>, Fault>;
 }
 
+impl<T: Impl + ?Sized> Impl for &T {
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+    fn about(&self) -> &str {
+        (**self).about()
+    }
+    fn hash(&self) -> String {
+        (**self).hash()
+    }
+    fn supports(&self, case: &Case) -> Result<(), String> {
+        (**self).supports(case)
+    }
+    fn bind(&self, device: &dyn Device, case: &Case, buffers: &Buffers) -> Result<Box<dyn Launch>, Fault> {
+        (**self).bind(device, case, buffers)
+    }
+}
+
 /// A bound impl, ready to run any number of times on the memory it was bound to.
 pub trait Launch {
     fn launch(&mut self) -> Result<(), Fault>;

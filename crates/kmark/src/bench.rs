@@ -1,0 +1,284 @@
+//! One case at a time: verify every impl, then let them take turns in random order, then check what was timed. The host
+//! owns the budget; the workers own the clock. Results are records; nothing is printed or written here.
+
+use crate::host::{Limits, Workers};
+use crate::plan::Planned;
+use crate::units;
+use kmark_core::fill::philox;
+use kmark_core::gate::Verify;
+use kmark_core::record::{Phases, Record, SCHEMA, Settings, Status, Times, Visit};
+use kmark_core::stop::{Stop, StopRule};
+use kmark_core::wire::{Reply, Request, Warmup};
+use kmark_device::problem::Problem;
+use kmark_device::{Fault, Impl};
+use std::time::{Duration, Instant};
+
+/// A visit takes at most this many samples; beyond it the median does not improve.
+const MAX_SAMPLES: usize = 2000;
+const MIN_SAMPLES: usize = 5;
+/// The share of a visit's time that warming up may take.
+const WARMUP_SHARE: u64 = 4;
+/// What a worker may use beside the tensors of its case.
+const WORKER_MEMORY: u64 = 2 << 30;
+
+pub struct Bench<'a> {
+    pub workers: &'a mut Workers,
+    pub settings: &'a Settings,
+    pub deadline: Duration,
+    pub phases: Phases,
+}
+
+/// One impl on its way through a case.
+struct Turn {
+    imp: &'static dyn Impl,
+    family: String,
+    record: Record,
+    /// Which worker holds its launch.
+    generation: u32,
+    spent_ns: u64,
+    failed: bool,
+}
+
+impl Bench<'_> {
+    /// Runs the case with all its impls; one record each.
+    pub fn case(&mut self, planned: &Planned, mut step: impl FnMut(&str)) -> Vec<Record> {
+        let group = format!("{:08x}", philox(nanos_now(), 0)[0]);
+        let limits = self.limits(planned);
+        let mut turns: Vec<Turn> = planned.impls.iter().map(|imp| self.turn(planned, *imp, &group)).collect();
+        self.refuse(planned, &mut turns);
+        for turn in turns.iter_mut().filter(|t| !t.failed) {
+            step(turn.imp.name());
+            self.check(planned, turn);
+        }
+        for turn in turns.iter_mut().filter(|t| !t.failed) {
+            self.prepare(planned, turn, limits);
+        }
+        self.rounds(planned, &mut turns, limits, &mut step);
+        for turn in turns.iter_mut().filter(|t| !t.failed) {
+            self.close(planned, turn, limits);
+        }
+        for family in families(&turns) {
+            // A worker that cannot even let go is replaced at the next request.
+            let _ = self.workers.ask(&family, &Request::Release, limits);
+        }
+        turns.into_iter().map(|t| t.record).collect()
+    }
+
+    /// Only the gate: verdicts without times.
+    pub fn verify(&mut self, planned: &Planned, impl_name: &str) -> Result<Verify, Fault> {
+        let family = family(impl_name);
+        let request = Request::Verify { case: planned.case.clone(), impl_name: impl_name.to_string() };
+        let start = Instant::now();
+        let reply = self.workers.ask(&family, &request, self.limits(planned));
+        self.phases.verify_ns += start.elapsed().as_nanos() as u64;
+        match reply? {
+            Reply::Verified { verify, .. } => Ok(verify),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Why this case cannot be run here at all, known before anything is allocated.
+    pub fn too_large(planned: &Planned) -> Option<Fault> {
+        let needs = Problem::bytes(planned.entry.op, &planned.case);
+        // The oracle, the allocator and the system need room, too.
+        let spare = (256 << 20) + needs / 16;
+        let available = crate::env::available_memory();
+        (needs + spare > available).then(|| {
+            let message = format!("needs {} of memory; {} are available", units::bytes(needs), units::bytes(available));
+            Fault::new(Status::OutOfMemory, message)
+        })
+    }
+
+    fn limits(&self, planned: &Planned) -> Limits {
+        let bytes = planned.case.tensor_bytes(planned.entry.op);
+        // Plain loops and the oracle pass through memory at some 20 MB/s at the worst.
+        let time = self.deadline + Duration::from_secs_f64(bytes as f64 / 20e6);
+        Limits { time, memory: 3 * bytes + WORKER_MEMORY }
+    }
+
+    fn turn(&self, planned: &Planned, imp: &'static dyn Impl, group: &str) -> Turn {
+        let (case, op) = (&planned.case, planned.entry.op);
+        let family = family(imp.name());
+        let device = self.workers.hellos.get(&family).or_else(|| self.workers.hellos.values().next());
+        let record = Record {
+            schema: SCHEMA,
+            case: case.id.clone(),
+            op: case.op.clone(),
+            axes: case.axes.clone(),
+            dtype: case.dtype,
+            attrs: case.attrs.clone(),
+            contract: op.contract(case),
+            impl_name: imp.name().to_string(),
+            impl_hash: imp.hash(),
+            device: device.expect("workers start before cases").device.clone(),
+            mode: self.settings.mode,
+            seed: case.seed,
+            status: if self.settings.verify { Status::Ok } else { Status::Unverified },
+            verify: None,
+            samples_ns: Vec::new(),
+            clock_mhz: Vec::new(),
+            visits: Vec::new(),
+            group: group.to_string(),
+            stop: None,
+            cost: op.cost(case),
+            times: Times::default(),
+            message: String::new(),
+        };
+        Turn { imp, family, record, generation: 0, spent_ns: 0, failed: false }
+    }
+
+    fn refuse(&mut self, planned: &Planned, turns: &mut [Turn]) {
+        let too_large = Self::too_large(planned);
+        for turn in turns {
+            if let Err(why) = turn.imp.supports(&planned.case) {
+                turn.fail(Fault::new(Status::Unsupported, why));
+            } else if let Some(fault) = &too_large {
+                turn.fail(fault.clone());
+            }
+        }
+    }
+
+    fn check(&mut self, planned: &Planned, turn: &mut Turn) {
+        if !self.settings.verify {
+            return;
+        }
+        match self.verify(planned, turn.imp.name()) {
+            Ok(verify) => turn.judge(verify),
+            Err(fault) => turn.fail(fault),
+        }
+    }
+
+    fn prepare(&mut self, planned: &Planned, turn: &mut Turn, limits: Limits) {
+        let request = Request::Prepare { case: planned.case.clone(), impl_name: turn.imp.name().to_string() };
+        let start = Instant::now();
+        let reply = self.workers.ask(&turn.family, &request, limits);
+        self.phases.prepare_ns += start.elapsed().as_nanos() as u64;
+        match reply {
+            Ok(Reply::Prepared { times, .. }) => {
+                turn.record.times = times;
+                turn.generation = self.workers.generation(&turn.family);
+            }
+            Ok(other) => turn.fail(unexpected(&other)),
+            Err(fault) => turn.fail(fault),
+        }
+    }
+
+    /// Every round visits every impl twice, in an order of its own.
+    fn rounds(&mut self, planned: &Planned, turns: &mut [Turn], limits: Limits, step: &mut impl FnMut(&str)) {
+        let budget = self.settings.budget_ns;
+        let slice = (budget / (2 * self.settings.rounds as u64)).max(1);
+        for round in 0..self.settings.rounds {
+            let mut order: Vec<usize> = (0..turns.len()).chain(0..turns.len()).collect();
+            shuffle(&mut order, planned.case.seed ^ round as u64);
+            // Whoever has used up the budget before a round begins is left out of it whole: half a round is no A/A pair.
+            let over: Vec<bool> = turns.iter().map(|t| t.spent_ns >= budget && round >= 2).collect();
+            for i in order.into_iter().filter(|i| !over[*i]) {
+                let turn = &mut turns[i];
+                if !turn.failed {
+                    step(turn.imp.name());
+                    self.visit(planned, turn, limits, round, slice, false);
+                }
+            }
+        }
+    }
+
+    /// A last, short visit whose output is judged: what was timed was right to the end.
+    fn close(&mut self, planned: &Planned, turn: &mut Turn, limits: Limits) {
+        self.visit(planned, turn, limits, self.settings.rounds, 1, self.settings.verify);
+        let rule = StopRule { precision: self.settings.precision, budget_ns: 0, min_samples: 1, max_samples: 1 };
+        if !turn.failed {
+            let converged = rule.converged(&turn.record.samples_ns);
+            turn.record.stop = Some(if converged { Stop::Precision } else { Stop::Budget });
+        }
+    }
+
+    fn visit(&mut self, planned: &Planned, turn: &mut Turn, limits: Limits, round: u32, slice: u64, gate: bool) {
+        if turn.generation != self.workers.generation(&turn.family) {
+            self.prepare(planned, turn, limits); // another impl took the worker with it
+            if turn.failed {
+                return;
+            }
+        }
+        let rule = StopRule {
+            precision: self.settings.precision,
+            budget_ns: slice,
+            min_samples: MIN_SAMPLES,
+            max_samples: MAX_SAMPLES,
+        };
+        let warmup = match self.settings.warmup_ns {
+            Some(ns) => Warmup::For { ns },
+            None => Warmup::UntilSteady { limit_ns: slice / WARMUP_SHARE },
+        };
+        let request = Request::Sample {
+            impl_name: turn.imp.name().to_string(),
+            mode: self.settings.mode,
+            rule,
+            warmup,
+            gate,
+        };
+        let start = Instant::now();
+        let reply = self.workers.ask(&turn.family, &request, limits);
+        let spent = start.elapsed().as_nanos() as u64;
+        self.phases.sample_ns += spent;
+        turn.spent_ns += spent;
+        match reply {
+            Ok(Reply::Sampled { samples_ns, clock_mhz, verify, .. }) => {
+                turn.record.visits.push(Visit { round, samples: samples_ns.len() as u32 });
+                turn.record.samples_ns.extend(samples_ns);
+                turn.record.clock_mhz.extend(clock_mhz);
+                if let Some(verify) = verify {
+                    turn.judge(verify);
+                }
+            }
+            Ok(other) => turn.fail(unexpected(&other)),
+            Err(fault) => turn.fail(fault),
+        }
+    }
+}
+
+impl Turn {
+    fn judge(&mut self, verify: Verify) {
+        let known = self.record.verify.get_or_insert_default();
+        known.merge(verify);
+        if !known.ok() {
+            let message = known.problems.join("; ");
+            self.fail(Fault::new(Status::Wrong, message));
+        }
+    }
+
+    /// A record that failed carries no times.
+    fn fail(&mut self, fault: Fault) {
+        self.failed = true;
+        self.record.status = fault.status;
+        self.record.message = fault.message;
+        self.record.samples_ns.clear();
+        self.record.clock_mhz.clear();
+        self.record.visits.clear();
+        self.record.stop = None;
+    }
+}
+
+/// The part of an impl's name before the slash. Mutants and faults are CPU code, but are kept apart from good impls.
+pub fn family(impl_name: &str) -> String {
+    impl_name.split('/').next().unwrap_or(impl_name).to_string()
+}
+
+fn families(turns: &[Turn]) -> Vec<String> {
+    let mut families: Vec<String> = turns.iter().filter(|t| t.generation > 0).map(|t| t.family.clone()).collect();
+    families.dedup();
+    families
+}
+
+fn unexpected(reply: &Reply) -> Fault {
+    Fault::new(Status::Crashed, format!("the worker answered something else: {reply:?}"))
+}
+
+fn shuffle(order: &mut [usize], seed: u64) {
+    for i in (1..order.len()).rev() {
+        order.swap(i, philox(seed, i as u64)[0] as usize % (i + 1));
+    }
+}
+
+fn nanos_now() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64)
+}

@@ -1,0 +1,201 @@
+//! What may be typed. Meaning is given to it in `plan` and `cmd`.
+
+use crate::units::{parse_duration, parse_fraction};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(Parser)]
+#[command(name = "kmark", version, about = "Benchmarks kernels: checked against an fp64 oracle, timed so that the number holds up")]
+#[command(disable_help_subcommand = true, propagate_version = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Verify and time impls, and write the records
+    Run(RunArgs),
+    /// Check impls against the oracle without timing them
+    Verify(VerifyArgs),
+    /// Show ops, impls, suites, devices or the cases of a suite
+    List(ListArgs),
+    /// Make a table, Markdown, CSV or JSON from the records of a run
+    Report(ReportArgs),
+    /// Show what this machine offers and what stands in the way of good numbers
+    Doctor(DoctorArgs),
+    /// Print the JSON Schema of run.json and of the lines of records.jsonl
+    Schema(SchemaArgs),
+    /// Print a completion script for a shell
+    Completions(CompletionsArgs),
+    #[command(hide = true)]
+    Worker(WorkerArgs),
+}
+
+#[derive(Args)]
+pub struct Selection {
+    /// Suites, ops or suite files; `kmark list suites` and `kmark list ops` show them
+    #[arg(value_name = "SUITE|OP|PATH.toml", default_value = "smoke", hide_default_value = true)]
+    pub what: Vec<String>,
+    /// auto, cpu or cuda[:N]
+    #[arg(long, default_value = "auto")]
+    pub device: String,
+    /// Impls to run, `*` stands for anything; may be repeated [default: all]
+    #[arg(long = "impl", value_name = "PATTERN")]
+    pub impls: Vec<String>,
+    /// Only these dtypes, for instance bf16,f32
+    #[arg(long, value_name = "DTYPES", value_delimiter = ',')]
+    pub dtype: Vec<String>,
+    /// Replace an axis or attribute, for instance m=4096,8192 or w=f32; may be repeated
+    #[arg(long, value_name = "NAME=VALUES")]
+    pub set: Vec<String>,
+    /// Replace all axes, for instance 4096x7168,8192x7168
+    #[arg(long, value_name = "CONFIGS", value_delimiter = ',')]
+    pub configs: Vec<String>,
+    /// Seed of the inputs
+    #[arg(long, default_value_t = kmark_core::case::DEFAULT_SEED)]
+    pub seed: u64,
+    /// How long one step of one impl may take before it is ended; large cases get more [default: 60s]
+    #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+    pub deadline: Option<Duration>,
+}
+
+#[derive(Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub selection: Selection,
+    /// The impl that speed-ups refer to [default: the fastest that is not ours, else the plainest of ours]
+    #[arg(long, value_name = "NAME")]
+    pub baseline: Option<String>,
+    /// Whether the tensors are in the cache when a launch starts
+    #[arg(long, value_enum, default_value = "cold")]
+    pub cache: Cache,
+    /// Time replays of a CUDA graph
+    #[arg(long, conflicts_with_all = ["e2e", "cache"])]
+    pub graph: bool,
+    /// Time the host's side as well
+    #[arg(long, conflicts_with = "cache")]
+    pub e2e: bool,
+    /// Sampling time per case and impl [default: 2s, or what the suite says]
+    #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+    pub budget: Option<Duration>,
+    /// Stop early when the 95 % interval of the median is this narrow
+    #[arg(long, value_parser = parse_fraction, default_value = "0.5%", value_name = "PERCENT")]
+    pub precision: f64,
+    /// Rounds in which the impls of a case take turns
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: u32,
+    /// `auto` (until steady) or a time
+    #[arg(long, default_value = "auto", value_name = "auto|TIME")]
+    pub warmup: String,
+    /// Folder for run.json and records.jsonl [default: a new one in kmark-runs]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Go on with the run in --out that was cut off
+    #[arg(long, requires = "out")]
+    pub resume: bool,
+    /// Time without checking; the records say `unverified`
+    #[arg(long)]
+    pub skip_verify: bool,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// No progress, no table
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+pub enum Cache {
+    Cold,
+    Hot,
+}
+
+#[derive(Args)]
+pub struct VerifyArgs {
+    #[command(flatten)]
+    pub selection: Selection,
+    /// Instead of the impls, run wrong variants of them: the gate must reject every one
+    #[arg(long)]
+    pub mutants: bool,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// No progress, no table
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+#[derive(Args)]
+pub struct ListArgs {
+    #[command(subcommand)]
+    pub what: ListWhat,
+    /// Print as JSON
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+#[derive(Subcommand)]
+pub enum ListWhat {
+    /// Ops with their contracts, axes and attributes
+    Ops,
+    /// Impls of every op
+    Impls,
+    /// Suites in the binary
+    Suites,
+    /// Devices of this machine
+    Devices,
+    /// The cases of suites, ops or suite files
+    Cases {
+        #[arg(value_name = "SUITE|OP|PATH.toml", required = true)]
+        what: Vec<String>,
+    },
+}
+
+#[derive(Args)]
+pub struct ReportArgs {
+    /// Folders of runs
+    #[arg(value_name = "RUN", required = true)]
+    pub runs: Vec<PathBuf>,
+    #[arg(long, default_value = "table", value_parser = clap::builder::PossibleValuesParser::new(crate::report::names()))]
+    pub format: String,
+    /// Write to this file instead of standard output; it must not exist
+    #[arg(long, value_name = "PATH")]
+    pub out: Option<PathBuf>,
+    /// The impl that speed-ups refer to
+    #[arg(long, value_name = "NAME")]
+    pub baseline: Option<String>,
+}
+
+#[derive(Args)]
+pub struct DoctorArgs {
+    /// Print as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct SchemaArgs {
+    /// Which schema
+    #[arg(value_enum, default_value = "all")]
+    pub what: SchemaWhat,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub enum SchemaWhat {
+    /// Both: a run or a record
+    All,
+    Record,
+    Run,
+}
+
+#[derive(Args)]
+pub struct CompletionsArgs {
+    pub shell: clap_complete::Shell,
+}
+
+#[derive(Args)]
+pub struct WorkerArgs {
+    pub family: String,
+}

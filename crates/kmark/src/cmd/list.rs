@@ -1,0 +1,150 @@
+//! `kmark list`: what there is.
+
+use super::{print, terminal_width, to_json};
+use crate::cli::{ListArgs, ListWhat, Selection};
+use crate::env;
+use crate::error::Result;
+use crate::plan::cases;
+use crate::suite::{BUILT_IN, Suite};
+use crate::units;
+use comfy_table::{ContentArrangement, Table};
+use kmark_core::case::DEFAULT_SEED;
+use kmark_device::Device;
+use kmark_device::cpu::Cpu;
+use serde_json::{Value, json};
+
+/// Rows of words, and the same as JSON.
+struct Listing {
+    header: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
+    json: Vec<Value>,
+}
+
+pub fn run(args: ListArgs) -> Result<u8> {
+    let listing = match args.what {
+        ListWhat::Ops => ops(),
+        ListWhat::Impls => impls(),
+        ListWhat::Suites => suites()?,
+        ListWhat::Devices => devices(),
+        ListWhat::Cases { what } => list_cases(what)?,
+    };
+    if args.json {
+        print(&to_json(&listing.json));
+    } else {
+        print(&listing.text());
+    }
+    Ok(0)
+}
+
+impl Listing {
+    fn new(header: &[&'static str]) -> Listing {
+        Listing { header: header.to_vec(), rows: Vec::new(), json: Vec::new() }
+    }
+
+    fn push(&mut self, row: &[&str], json: Value) {
+        self.rows.push(row.iter().map(|w| w.to_string()).collect());
+        self.json.push(json);
+    }
+
+    fn text(&self) -> String {
+        let mut table = Table::new();
+        table.load_style(comfy_table::presets::NOTHING);
+        match terminal_width() {
+            Some(width) => table.set_width(width).set_content_arrangement(ContentArrangement::Dynamic),
+            None => table.set_content_arrangement(ContentArrangement::Disabled),
+        };
+        table.set_header(&self.header);
+        for row in &self.rows {
+            table.add_row(row);
+        }
+        table.lines().map(|l| l.trim_end().to_string() + "\n").collect()
+    }
+}
+
+fn ops() -> Listing {
+    let mut list = Listing::new(&["op", "axes", "attributes (first is the default)", "contract"]);
+    for e in kmark_ops::OPS {
+        let axes: Vec<&str> = e.op.axes().iter().map(|a| a.name).collect();
+        let attrs: Vec<String> = e
+            .op
+            .attrs()
+            .iter()
+            .map(|a| match a.kind {
+                kmark_core::op::AttrKind::OneOf(words) => {
+                    let rest: Vec<&str> = words.iter().filter(|w| **w != a.default).copied().collect();
+                    format!("{}={}|{}", a.name, a.default, rest.join("|"))
+                }
+                _ => format!("{}={}", a.name, a.default),
+            })
+            .collect();
+        let dtypes: Vec<&str> = e.op.dtypes().iter().map(|d| d.name()).collect();
+        let about: Vec<_> =
+            e.op.attrs().iter().map(|a| json!({"name": a.name, "default": a.default, "about": a.about})).collect();
+        let json = json!({
+            "op": e.op.name(), "about": e.op.about(), "axes": axes, "attrs": about, "dtypes": dtypes,
+        });
+        list.push(&[e.op.name(), &axes.join(" "), &attrs.join(" "), e.op.about()], json);
+    }
+    list
+}
+
+fn impls() -> Listing {
+    let mut list = Listing::new(&["op", "impl", "hash", "about"]);
+    for e in kmark_ops::OPS {
+        for i in crate::plan::impls_of(e) {
+            let hash = i.hash();
+            let json = json!({"op": e.op.name(), "impl": i.name(), "hash": hash, "about": i.about()});
+            list.push(&[e.op.name(), i.name(), &hash, i.about()], json);
+        }
+    }
+    list
+}
+
+fn suites() -> Result<Listing> {
+    let mut list = Listing::new(&["suite", "cases", "about"]);
+    for (name, _) in BUILT_IN {
+        let suite = Suite::built_in(name).expect("it is built in")?;
+        let count = cases(&selection(vec![name.to_string()]))?.0.len();
+        let json = json!({"suite": name, "cases": count, "about": suite.about});
+        list.push(&[name, &count.to_string(), &suite.about], json);
+    }
+    Ok(list)
+}
+
+fn devices() -> Listing {
+    let mut list = Listing::new(&["device", "name", "id", "memory"]);
+    let id = Cpu::new(&env::cpu_name()).id();
+    let memory = env::total_memory().map(units::bytes).unwrap_or_default();
+    let json = json!({"device": "cpu", "name": id.name, "id": id.id, "memory": memory});
+    list.push(&["cpu", &id.name, &id.id, &memory], json);
+    list
+}
+
+fn list_cases(what: Vec<String>) -> Result<Listing> {
+    let mut list = Listing::new(&["case", "contract", "tensors", "compulsory traffic", "MFLOP"]);
+    for case in cases(&selection(what))?.0 {
+        let op = kmark_ops::find(&case.op).expect("cases are made of known ops").op;
+        let cost = op.cost(&case);
+        let (tensors, traffic) = (case.tensor_bytes(op), cost.bytes());
+        let json = json!({
+            "case": case.id, "op": case.op, "dtype": case.dtype, "axes": case.axes, "attrs": case.attrs,
+            "contract": op.contract(&case), "tensor_bytes": tensors, "cost": cost,
+        });
+        let mflop = units::digits(cost.flops as f64 / 1e6);
+        list.push(&[&case.id, &op.contract(&case), &units::bytes(tensors), &units::bytes(traffic), &mflop], json);
+    }
+    Ok(list)
+}
+
+fn selection(what: Vec<String>) -> Selection {
+    Selection {
+        what,
+        device: "auto".into(),
+        impls: Vec::new(),
+        dtype: Vec::new(),
+        set: Vec::new(),
+        configs: Vec::new(),
+        seed: DEFAULT_SEED,
+        deadline: None,
+    }
+}

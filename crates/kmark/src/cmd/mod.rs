@@ -1,0 +1,86 @@
+//! The commands: one file each. Here and in `report` alone anything is printed.
+
+pub mod completions;
+pub mod doctor;
+pub mod list;
+mod progress;
+pub mod report;
+pub mod run;
+pub mod schema;
+pub mod verify;
+
+use crate::error::{Result, USAGE};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+/// Prints to standard output. A reader that has gone away is not an error: `kmark list ops | head` ends well.
+pub fn print(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// A line on standard error.
+pub fn say(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
+pub fn to_json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string_pretty(value).expect("plain data") + "\n"
+}
+
+/// How a command ends: its exit code, or one line about what went wrong.
+pub fn exit(done: Result<u8>) -> ExitCode {
+    match done {
+        Ok(code) => code.into(),
+        Err(e) => {
+            say(&format!("error: {e}"));
+            e.code.into()
+        }
+    }
+}
+
+/// What clap has to say, in one line; help and version as they are.
+pub fn usage(e: clap::Error) -> ExitCode {
+    match e.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            print(&help_text(&e));
+            return ExitCode::SUCCESS;
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            say(&e.render().to_string());
+            return USAGE.into();
+        }
+        _ => {}
+    }
+    let text = e.render().to_string();
+    let mut lines = text.lines().map(str::trim).take_while(|l| !l.starts_with("Usage:")).filter(|l| !l.is_empty());
+    let mut line = lines.next().unwrap_or("error: wrong usage").to_string();
+    for more in lines.filter(|l| !l.starts_with("tip: to pass") && !l.starts_with("For more")) {
+        line.push_str(if line.ends_with(':') { " " } else { "; " });
+        line.push_str(more.trim_start_matches("tip: "));
+    }
+    if e.get(ContextKind::SuggestedArg).is_none() && !matches!(e.get(ContextKind::SuggestedValue), Some(ContextValue::Strings(_))) {
+        line.push_str("; see --help");
+    }
+    say(&line);
+    USAGE.into()
+}
+
+fn help_text(e: &clap::Error) -> String {
+    if std::io::stdout().is_terminal() { e.render().ansi().to_string() } else { e.render().to_string() }
+}
+
+/// Columns of the terminal on standard output, if it is one.
+pub fn terminal_width() -> Option<u16> {
+    if !std::io::stdout().is_terminal() {
+        return None;
+    }
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    Some(size.ws_col).filter(|w| *w >= 20)
+}
+
+/// Colours only on a terminal, and not where the user asked for none.
+pub fn color() -> bool {
+    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+}

@@ -1,0 +1,214 @@
+//! `kmark run`: verify, time, record, show.
+
+use super::progress::Progress;
+use crate::bench::{Bench, family};
+use crate::cli::{Cache, RunArgs};
+use crate::error::{Error, Result, exit_code};
+use crate::host::Workers;
+use crate::plan::{Plan, Planned, plan};
+use crate::report::{self, Options, RunData, rows::noise};
+use crate::store::{Loaded, Store};
+use crate::{env, roofs, units};
+use kmark_core::record::{Mode, Phases, Record, Run, SCHEMA, Settings};
+use kmark_device::Device;
+use kmark_device::cpu::Cpu;
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+const DEFAULT_BUDGET: Duration = Duration::from_secs(2);
+pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(60);
+
+pub fn run(args: RunArgs) -> Result<u8> {
+    let start = Instant::now();
+    let mut plan = plan(&args.selection)?;
+    let settings = settings(&args, &plan)?;
+    check_baseline(&args, &plan)?;
+    let dir = args.out.clone().unwrap_or_else(default_dir);
+    let mut run = describe(&args, &settings);
+    let (mut store, mut records) = if args.resume {
+        let (store, loaded) = Store::resume(&dir)?;
+        check_same_run(&run, &loaded)?;
+        run = Run { finished: None, ..loaded.run };
+        (store, loaded.records)
+    } else {
+        (Store::create(&dir, &run)?, Vec::new())
+    };
+    drop_done(&mut plan, &records, settings.mode);
+
+    let mut progress = Progress::new(plan.items.len(), args.quiet);
+    let mut workers = Workers::new(true);
+    let mut phases = run.phases.unwrap_or_default();
+    if !plan.items.is_empty() {
+        progress.now("calibrating");
+        prepare(&mut workers, &plan, &mut run, &mut phases)?;
+        store.write_run(&run)?;
+    }
+    let mut bench = Bench {
+        workers: &mut workers,
+        settings: &settings,
+        deadline: args.selection.deadline.unwrap_or(DEFAULT_DEADLINE),
+        phases,
+    };
+    for planned in &plan.items {
+        let new = bench.case(planned, |imp| progress.now(&format!("{} {imp}", planned.case.id)));
+        store.append(&new)?;
+        for r in new.iter().filter(|r| r.status.is_failure()) {
+            let why = r.message.lines().next().unwrap_or("");
+            progress.note(&format!("{}: {} {}: {why}", r.status.word(), r.case, r.impl_name));
+        }
+        progress.done(|| line(&planned.case.id, &new));
+        records.extend(new);
+    }
+    phases = bench.phases;
+    progress.end();
+
+    phases.wall_ns += start.elapsed().as_nanos() as u64;
+    phases.start_ns += workers.start_time.as_nanos() as u64;
+    phases.worker_ns += workers.busy.as_nanos() as u64;
+    run.phases = Some(phases);
+    run.noise_floor = noise(&records);
+    run.finished = Some(jiff::Timestamp::now().to_string());
+    store.write_run(&run)?;
+    show(&args, &dir.display().to_string(), &run, &records);
+    Ok(exit_code(records.iter().map(|r| r.status)))
+}
+
+fn settings(args: &RunArgs, plan: &Plan) -> Result<Settings> {
+    if args.graph {
+        return Err(Error::usage("--graph needs a CUDA device: the CPU has no graphs to replay"));
+    }
+    if args.e2e {
+        return Err(Error::usage("--e2e needs a CUDA device: on the CPU a launch is the host's time already"));
+    }
+    let warmup_ns = match args.warmup.as_str() {
+        "auto" => None,
+        time => {
+            let time = units::parse_duration(time).map_err(|e| Error::usage(format!("--warmup: {e}, or auto")))?;
+            Some(time.as_nanos() as u64)
+        }
+    };
+    Ok(Settings {
+        mode: if args.cache == Cache::Cold { Mode::Cold } else { Mode::Hot },
+        precision: args.precision,
+        budget_ns: args.budget.or(plan.budget).unwrap_or(DEFAULT_BUDGET).as_nanos() as u64,
+        rounds: args.rounds,
+        warmup_ns,
+        seed: args.selection.seed,
+        verify: !args.skip_verify,
+        baseline: args.baseline.clone(),
+    })
+}
+
+fn check_baseline(args: &RunArgs, plan: &Plan) -> Result<()> {
+    let Some(name) = &args.baseline else { return Ok(()) };
+    let mut known: Vec<&str> = plan.items.iter().flat_map(|p| p.impls.iter().map(|i| i.name())).collect();
+    known.sort();
+    known.dedup();
+    if known.contains(&name.as_str()) {
+        return Ok(());
+    }
+    Err(Error::usage(kmark_core::words::unknown("baseline (it must be among the impls that run)", name, known)))
+}
+
+/// A folder of its own for every run, named by the second.
+fn default_dir() -> PathBuf {
+    let now = jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S").to_string();
+    let base = PathBuf::from("kmark-runs").join(now);
+    let taken = |dir: &PathBuf| dir.exists();
+    if !taken(&base) {
+        return base;
+    }
+    (2..).map(|i| PathBuf::from(format!("{}-{i}", base.display()))).find(|d| !taken(d)).expect("numbers do not end")
+}
+
+fn describe(args: &RunArgs, settings: &Settings) -> Run {
+    Run {
+        schema: SCHEMA,
+        kmark: env!("CARGO_PKG_VERSION").into(),
+        started: jiff::Timestamp::now().to_string(),
+        finished: None,
+        command: std::env::args().collect(),
+        selection: args.selection.what.clone(),
+        settings: settings.clone(),
+        device: Cpu::new(&env::cpu_name()).id(),
+        environment: env::facts(),
+        calibration: None,
+        roofs: None,
+        noise_floor: None,
+        phases: None,
+    }
+}
+
+/// A run is of one device and one way of measuring.
+fn check_same_run(now: &Run, then: &Loaded) -> Result<()> {
+    let differs = |what: &str, then_is: &str, now_is: &str| {
+        Err(Error::usage(format!("--resume: {} was made with {what} {then_is}, not {now_is}", then.name)))
+    };
+    let (a, b) = (&then.run, now);
+    if a.device != b.device {
+        return differs("device", &format!("{} ({})", a.device.name, a.device.id), &format!("{} ({})", b.device.name, b.device.id));
+    }
+    if a.settings.mode != b.settings.mode {
+        return differs("mode", a.settings.mode.word(), b.settings.mode.word());
+    }
+    if a.settings.verify != b.settings.verify {
+        return differs("verify", &a.settings.verify.to_string(), &b.settings.verify.to_string());
+    }
+    if a.kmark != b.kmark {
+        return differs("kmark", &a.kmark, &b.kmark);
+    }
+    Ok(())
+}
+
+/// Leaves out what the resumed run has already.
+fn drop_done(plan: &mut Plan, records: &[Record], mode: Mode) {
+    let done: HashSet<_> = records.iter().map(Record::key).collect();
+    for p in &mut plan.items {
+        let id = &p.case.id;
+        p.impls.retain(|i| !done.contains(&(id.clone(), i.name().to_string(), mode)));
+    }
+    plan.items.retain(|p: &Planned| !p.impls.is_empty());
+}
+
+/// Starts the workers, which calibrate themselves, and measures the roofs once per run.
+fn prepare(workers: &mut Workers, plan: &Plan, run: &mut Run, phases: &mut Phases) -> Result<()> {
+    let mut families: Vec<String> =
+        plan.items.iter().flat_map(|p| p.impls.iter().map(|i| family(i.name()))).collect();
+    families.sort();
+    families.dedup();
+    for f in &families {
+        workers.start(f)?;
+    }
+    let hello = workers.hellos.values().next().expect("a plan has impls");
+    run.calibration = hello.calibration.clone();
+    if run.roofs.is_none() {
+        let start = Instant::now();
+        run.roofs = roofs::measure(workers);
+        phases.roofs_ns += start.elapsed().as_nanos() as u64;
+    }
+    Ok(())
+}
+
+/// How a case went, for logs: `case  impl 12.3 µs, impl wrong`.
+fn line(case: &str, records: &[Record]) -> String {
+    let parts: Vec<String> = records
+        .iter()
+        .map(|r| match r.median() {
+            Some(m) => format!("{} {}", r.impl_name, units::time(m.value)),
+            None => format!("{} {}", r.impl_name, r.status.word()),
+        })
+        .collect();
+    format!("{case}  {}", parts.join(", "))
+}
+
+fn show(args: &RunArgs, name: &str, run: &Run, records: &[Record]) {
+    let data = [RunData { name, run, records }];
+    let options =
+        Options { baseline: args.baseline.clone(), color: super::color(), width: super::terminal_width() };
+    if args.json {
+        super::print(&report::render("json", &data, &options));
+    } else if !args.quiet {
+        super::print(&report::render("table", &data, &options));
+    }
+}

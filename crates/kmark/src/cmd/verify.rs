@@ -1,0 +1,125 @@
+//! `kmark verify`: the gate alone, over impls or over mutants.
+
+use super::progress::Progress;
+use super::run::DEFAULT_DEADLINE;
+use super::{print, to_json};
+use crate::bench::Bench;
+use crate::cli::VerifyArgs;
+use crate::error::{Result, WRONG_ANSWER, exit_code};
+use crate::host::Workers;
+use crate::plan::{Planned, plan};
+use kmark_core::gate::Verify;
+use kmark_core::record::{Mode, Phases, Settings, Status};
+use kmark_device::Fault;
+use kmark_ops::mutants;
+use serde::Serialize;
+
+#[derive(Serialize)]
+struct Line {
+    case: String,
+    #[serde(rename = "impl")]
+    impl_name: String,
+    status: Status,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verify: Option<Verify>,
+    message: String,
+}
+
+pub fn run(args: VerifyArgs) -> Result<u8> {
+    let plan = plan(&args.selection)?;
+    let settings = Settings {
+        mode: Mode::Cold,
+        precision: 1.0,
+        budget_ns: 0,
+        rounds: 1,
+        warmup_ns: None,
+        seed: args.selection.seed,
+        verify: true,
+        baseline: None,
+    };
+    let mut workers = Workers::new(false);
+    let deadline = args.selection.deadline.unwrap_or(DEFAULT_DEADLINE);
+    let mut bench = Bench { workers: &mut workers, settings: &settings, deadline, phases: Phases::default() };
+    let mut progress = Progress::new(plan.items.len(), args.quiet);
+    let mut lines: Vec<Line> = Vec::new();
+    for planned in &plan.items {
+        let start = lines.len();
+        for name in names(planned, args.mutants) {
+            progress.now(&format!("{} {name}", planned.case.id));
+            lines.push(check(&mut bench, planned, name));
+        }
+        let bad = lines[start..].iter().filter(|l| is_bad(l, args.mutants)).count();
+        progress.done(|| format!("{}  {} checked, {bad} bad", planned.case.id, lines.len() - start));
+    }
+    progress.end();
+    let bad: Vec<&Line> = lines.iter().filter(|l| is_bad(l, args.mutants)).collect();
+    if args.json {
+        print(&to_json(&lines));
+    } else if !args.quiet {
+        print(&words(&lines, &bad, args.mutants));
+    }
+    Ok(match (args.mutants, bad.is_empty()) {
+        (_, true) => 0,
+        (true, false) => WRONG_ANSWER,
+        (false, false) => exit_code(lines.iter().map(|l| l.status)),
+    })
+}
+
+fn names(planned: &Planned, as_mutants: bool) -> Vec<String> {
+    if as_mutants {
+        let all = mutants::of(planned.entry).filter(|m| (m.applies)(&planned.case));
+        all.map(|m| format!("mutant/{}", m.name)).collect()
+    } else {
+        planned.impls.iter().map(|i| i.name().to_string()).collect()
+    }
+}
+
+fn check(bench: &mut Bench, planned: &Planned, impl_name: String) -> Line {
+    let supported = planned.impls.iter().find(|i| i.name() == impl_name).map_or(Ok(()), |i| i.supports(&planned.case));
+    let result = match (supported, Bench::too_large(planned)) {
+        (Err(why), _) => Err(Fault::new(Status::Unsupported, why)),
+        (_, Some(fault)) => Err(fault),
+        (Ok(()), None) => bench.verify(planned, &impl_name),
+    };
+    let case = planned.case.id.clone();
+    match result {
+        Ok(v) if v.ok() => Line { case, impl_name, status: Status::Ok, verify: Some(v), message: String::new() },
+        Ok(v) => {
+            let message = v.problems.join("; ");
+            Line { case, impl_name, status: Status::Wrong, verify: Some(v), message }
+        }
+        Err(f) => Line { case, impl_name, status: f.status, verify: None, message: f.message },
+    }
+}
+
+/// A mutant that is not rejected is as bad as an impl that is.
+fn is_bad(line: &Line, mutants: bool) -> bool {
+    if mutants { line.status != Status::Wrong } else { line.status.is_failure() }
+}
+
+fn words(lines: &[Line], bad: &[&Line], as_mutants: bool) -> String {
+    let mut text = String::new();
+    for l in bad {
+        let status = if as_mutants && l.status == Status::Ok { "accepted" } else { l.status.word() };
+        let why = l.message.lines().next().unwrap_or("");
+        text.push_str(&format!("{status}: {} {}  {why}\n", l.case, l.impl_name));
+    }
+    let distinct = |key: &dyn Fn(&Line) -> String| {
+        let mut all: Vec<String> = lines.iter().map(key).collect();
+        all.sort();
+        all.dedup();
+        all.len()
+    };
+    let cases = distinct(&|l| l.case.clone());
+    if as_mutants {
+        let op = |l: &Line| format!("{} {}", l.case.split('/').next().unwrap_or(""), l.impl_name);
+        let kinds = distinct(&op);
+        let rejected = lines.len() - bad.len();
+        text.push_str(&format!("{kinds} mutants on {cases} cases: {rejected} of {} rejected\n", lines.len()));
+    } else {
+        let elements: u64 = lines.iter().filter_map(|l| l.verify.as_ref()).map(|v| v.elements).sum();
+        let ok = lines.iter().filter(|l| l.status == Status::Ok).count();
+        text.push_str(&format!("{cases} cases, {ok} of {} ok, {elements} elements compared\n", lines.len()));
+    }
+    text
+}

@@ -1,0 +1,70 @@
+//! Facts about this machine, read from where the system keeps them.
+
+use indexmap::IndexMap;
+use std::fs::read_to_string;
+
+/// The processor's model name.
+pub fn cpu_name() -> String {
+    field("/proc/cpuinfo", "model name").unwrap_or_else(|| format!("{} processor", std::env::consts::ARCH))
+}
+
+/// Bytes that can be allocated without pushing anything out: the system's view, and the container's if that is less.
+pub fn available_memory() -> u64 {
+    let system = meminfo("MemAvailable").unwrap_or(u64::MAX);
+    let number = |path: &str| read_to_string(path).ok().and_then(|s| s.trim().parse::<u64>().ok());
+    let limit = number("/sys/fs/cgroup/memory.max").unwrap_or(u64::MAX);
+    let used = number("/sys/fs/cgroup/memory.current").unwrap_or(0);
+    system.min(limit.saturating_sub(used))
+}
+
+pub fn total_memory() -> Option<u64> {
+    meminfo("MemTotal")
+}
+
+fn meminfo(key: &str) -> Option<u64> {
+    let kib: u64 = field("/proc/meminfo", key)?.strip_suffix(" kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// The largest cache of the first core, in bytes.
+pub fn last_level_cache() -> Option<u64> {
+    let sizes = (0..8).filter_map(|i| read_to_string(format!("/sys/devices/system/cpu/cpu0/cache/index{i}/size")).ok());
+    sizes.filter_map(|s| s.trim().strip_suffix('K')?.parse::<u64>().ok()).max().map(|k| k * 1024)
+}
+
+/// Average number of busy threads over the last minute.
+pub fn load() -> Option<f64> {
+    read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
+}
+
+/// Resident memory of a process, in bytes.
+pub fn resident(pid: u32) -> Option<u64> {
+    let pages: u64 = read_to_string(format!("/proc/{pid}/statm")).ok()?.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
+}
+
+/// What every run.json says about where it was made.
+pub fn facts() -> IndexMap<String, String> {
+    let mut facts = IndexMap::new();
+    let mut put = |key: &str, value: Option<String>| {
+        if let Some(value) = value {
+            facts.insert(key.to_string(), value);
+        }
+    };
+    put("os", field("/etc/os-release", "PRETTY_NAME").map(|v| v.trim_matches('"').to_string()));
+    put("kernel", read_to_string("/proc/sys/kernel/osrelease").ok().map(|s| s.trim().to_string()));
+    put("cpu", Some(cpu_name()));
+    put("threads", std::thread::available_parallelism().ok().map(|n| n.to_string()));
+    put("memory", total_memory().map(crate::units::bytes));
+    put("last_level_cache", last_level_cache().map(crate::units::bytes));
+    put("governor", read_to_string("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").ok().map(|s| s.trim().into()));
+    put("load_at_start", load().map(|l| format!("{l:.2}")));
+    facts
+}
+
+/// The value behind `key` in a file of `key: value` or `key=value` lines.
+fn field(path: &str, key: &str) -> Option<String> {
+    let text = read_to_string(path).ok()?;
+    let line = text.lines().find(|l| l.strip_prefix(key).is_some_and(|r| r.trim_start().starts_with([':', '='])))?;
+    Some(line[key.len()..].trim_start().trim_start_matches([':', '=']).trim().to_string())
+}

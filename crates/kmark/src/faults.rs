@@ -1,0 +1,111 @@
+//! Impls that misbehave: they crash, hang, eat memory, talk nonsense to the host, are slower than they look. Only tests
+//! can select them, by setting KMARK_TEST_FAULTS; nobody meets them otherwise.
+
+use kmark_core::case::Case;
+use kmark_device::buffer::Buffers;
+use kmark_device::{Device, Fault, Impl, Launch};
+use kmark_ops::Entry;
+use std::io::Write;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+pub const FAMILY: &str = "fault/";
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Crash,
+    CrashLater,
+    Hang,
+    Memory,
+    Garbage,
+    Panic,
+    Noise,
+    Twin,
+    Slow,
+}
+
+const KINDS: [(Kind, &str, &str); 9] = [
+    (Kind::Crash, "fault/crash", "ends the process"),
+    (Kind::CrashLater, "fault/crash-later", "ends the process at the 20th launch"),
+    (Kind::Hang, "fault/hang", "never returns"),
+    (Kind::Memory, "fault/memory", "allocates without end"),
+    (Kind::Garbage, "fault/garbage", "writes nonsense to the host's pipe"),
+    (Kind::Panic, "fault/panic", "panics"),
+    (Kind::Noise, "fault/noise", "prints a lot, and is right"),
+    (Kind::Twin, "fault/twin", "the op's last impl under another name"),
+    (Kind::Slow, "fault/slow", "the same, but every launch takes 5 % longer"),
+];
+
+struct FaultImpl {
+    kind: Kind,
+    name: &'static str,
+    about: &'static str,
+    right: &'static dyn Impl,
+}
+
+/// The misbehaving impls of an op; none unless a test asked.
+pub fn of(entry: &'static Entry) -> Vec<&'static dyn Impl> {
+    static ASKED: OnceLock<bool> = OnceLock::new();
+    if !*ASKED.get_or_init(|| std::env::var_os("KMARK_TEST_FAULTS").is_some()) {
+        return Vec::new();
+    }
+    let right = *entry.impls.last().expect("an op has impls");
+    KINDS
+        .iter()
+        .map(|(kind, name, about)| &*Box::leak(Box::new(FaultImpl { kind: *kind, name, about, right })) as &dyn Impl)
+        .collect()
+}
+
+impl Impl for FaultImpl {
+    fn name(&self) -> &str {
+        self.name
+    }
+    fn about(&self) -> &str {
+        self.about
+    }
+    fn hash(&self) -> String {
+        self.right.hash()
+    }
+    fn supports(&self, case: &Case) -> Result<(), String> {
+        self.right.supports(case)
+    }
+    fn bind(&self, device: &dyn Device, case: &Case, buffers: &Buffers) -> Result<Box<dyn Launch>, Fault> {
+        let mut right = self.right.bind(device, case, buffers)?;
+        let (kind, mut launches) = (self.kind, 0u32);
+        Ok(Box::new(move || {
+            let start = Instant::now();
+            right.launch().expect("CPU impls do not fail");
+            launches += 1;
+            match kind {
+                Kind::Twin => {}
+                Kind::Slow => {
+                    let until = start.elapsed().mul_f64(1.05);
+                    while start.elapsed() < until {
+                        std::hint::spin_loop();
+                    }
+                }
+                Kind::Crash => std::process::abort(),
+                Kind::CrashLater if launches >= 20 => std::process::abort(),
+                Kind::CrashLater => {}
+                Kind::Hang => loop {
+                    std::thread::sleep(Duration::from_secs(3600));
+                },
+                Kind::Memory => {
+                    let mut hoard = Vec::new();
+                    loop {
+                        hoard.push(vec![1u8; 64 << 20]);
+                    }
+                }
+                Kind::Garbage => {
+                    let pipe = std::fs::OpenOptions::new().write(true).open("/dev/fd/4");
+                    let _ = pipe.and_then(|mut p| p.write_all(b"{ this is not JSON\n"));
+                }
+                Kind::Panic => panic!("a panic inside an impl"),
+                Kind::Noise => {
+                    let _ = writeln!(std::io::stdout(), "{}", "noise ".repeat(1000));
+                    let _ = writeln!(std::io::stderr(), "{}", "noise ".repeat(1000));
+                }
+            }
+        }))
+    }
+}

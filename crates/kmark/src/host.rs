@@ -1,0 +1,262 @@
+//! The host's side of worker processes: start one per family, ask it things, and survive whatever it does. A worker
+//! that crashes, hangs, grows without end or talks nonsense is ended, and the reason comes back as a typed fault.
+
+use crate::env;
+use crate::error::{Error, Result};
+use crate::units;
+use crate::worker::{REPLIES_FD, REQUESTS_FD};
+use command_fds::{CommandFdExt, FdMapping};
+use kmark_core::record::{Calibration, DeviceId, Status};
+use kmark_core::wire::{MAX_LINE, PROTOCOL, Reply, Request};
+use kmark_device::Fault;
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::collections::{HashMap, VecDeque};
+use std::io::{BufRead, BufReader, PipeWriter, Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// What a step may take before the worker is ended.
+#[derive(Clone, Copy)]
+pub struct Limits {
+    pub time: Duration,
+    pub memory: u64,
+}
+
+/// The workers of a run, one per family, started when first needed.
+pub struct Workers {
+    calibrate: bool,
+    running: HashMap<String, Worker>,
+    /// Counts the starts and deaths of a family's worker: what an earlier one held is gone.
+    generations: HashMap<String, u32>,
+    /// What the first worker of each family said of itself.
+    pub hellos: HashMap<String, Hello>,
+    pub start_time: Duration,
+    /// Time that workers spent on requests, by their own account.
+    pub busy: Duration,
+}
+
+#[derive(Clone)]
+pub struct Hello {
+    pub device: DeviceId,
+    pub calibration: Option<Calibration>,
+}
+
+impl Workers {
+    pub fn new(calibrate: bool) -> Workers {
+        Workers {
+            calibrate,
+            running: HashMap::new(),
+            generations: HashMap::new(),
+            hellos: HashMap::new(),
+            start_time: Duration::ZERO,
+            busy: Duration::ZERO,
+        }
+    }
+
+    /// Changes when a state in the family's worker is lost; 0 before its first start.
+    pub fn generation(&self, family: &str) -> u32 {
+        self.generations.get(family).copied().unwrap_or(0)
+    }
+
+    /// Asks the family's worker. A reply `Failed` comes back as `Err` like a death, but the worker lives on.
+    pub fn ask(&mut self, family: &str, request: &Request, limits: Limits) -> std::result::Result<Reply, Fault> {
+        self.start(family).map_err(|e| Fault::new(Status::Unavailable, e.message))?;
+        let worker = self.running.get_mut(family).expect("just started");
+        match worker.ask(request, limits) {
+            Ok(Reply::Failed { status, message, busy_ns }) => {
+                self.busy += Duration::from_nanos(busy_ns);
+                Err(Fault::new(status, message))
+            }
+            Ok(reply) => {
+                self.busy += Duration::from_nanos(reply.busy_ns());
+                Ok(reply)
+            }
+            Err(fault) => {
+                self.running.remove(family);
+                *self.generations.entry(family.to_string()).or_default() += 1;
+                Err(fault)
+            }
+        }
+    }
+
+    /// Starts the family's worker unless it runs, and learns its device and calibration.
+    pub fn start(&mut self, family: &str) -> Result<()> {
+        if self.running.contains_key(family) {
+            return Ok(());
+        }
+        let start = Instant::now();
+        let mut worker = Worker::spawn(family)?;
+        let hello = Request::Hello { protocol: PROTOCOL, calibrate: self.calibrate };
+        let limits = Limits { time: Duration::from_secs(60), memory: u64::MAX };
+        match worker.ask(&hello, limits) {
+            Ok(Reply::Hello { device, calibration, .. }) => {
+                self.hellos.entry(family.to_string()).or_insert(Hello { device, calibration });
+            }
+            Ok(Reply::Failed { message, .. }) => return Err(Error::own(message)),
+            Ok(other) => return Err(Error::own(format!("worker {family} answered hello with {other:?}"))),
+            Err(fault) => return Err(Error::own(format!("worker {family} did not start: {}", fault.message))),
+        }
+        self.running.insert(family.to_string(), worker);
+        *self.generations.entry(family.to_string()).or_default() += 1;
+        self.start_time += start.elapsed();
+        Ok(())
+    }
+}
+
+struct Worker {
+    child: Child,
+    requests: Option<PipeWriter>,
+    replies: Receiver<std::result::Result<Reply, String>>,
+    log: Arc<Mutex<Tail>>,
+}
+
+impl Worker {
+    fn spawn(family: &str) -> Result<Worker> {
+        let failed = |what: &str, e: &dyn std::fmt::Display| Error::own(format!("cannot {what}: {e}"));
+        let exe = std::env::current_exe().map_err(|e| failed("find this program", &e))?;
+        let (requests_rx, requests) = std::io::pipe().map_err(|e| failed("make a pipe", &e))?;
+        let (replies, replies_tx) = std::io::pipe().map_err(|e| failed("make a pipe", &e))?;
+        let mut command = Command::new(exe);
+        command.arg("worker").arg(family).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.process_group(0); // so that it can be ended with everything it started
+        command
+            .fd_mappings(vec![
+                FdMapping { parent_fd: requests_rx.into(), child_fd: REQUESTS_FD },
+                FdMapping { parent_fd: replies_tx.into(), child_fd: REPLIES_FD },
+            ])
+            .map_err(|e| failed("set up a worker's pipes", &e))?;
+        let mut child = command.spawn().map_err(|e| failed("start a worker", &e))?;
+        drop(command); // closes the host's copies of the worker's ends
+        let log = Arc::new(Mutex::new(Tail::default()));
+        Tail::follow(&log, child.stdout.take().expect("piped"));
+        Tail::follow(&log, child.stderr.take().expect("piped"));
+        let (tx, rx) = channel();
+        std::thread::spawn(move || {
+            let mut lines = BufReader::new(replies);
+            loop {
+                let mut line = Vec::new();
+                match lines.by_ref().take(MAX_LINE as u64).read_until(b'\n', &mut line) {
+                    Ok(n) if n > 0 => {}
+                    _ => break,
+                }
+                let reply = serde_json::from_slice(&line)
+                    .map_err(|_| String::from_utf8_lossy(&line[..line.len().min(80)]).trim_end().to_string());
+                if tx.send(reply).is_err() {
+                    break;
+                }
+            }
+        });
+        Ok(Worker { child, requests: Some(requests), replies: rx, log })
+    }
+
+    fn ask(&mut self, request: &Request, limits: Limits) -> std::result::Result<Reply, Fault> {
+        let mut line = serde_json::to_string(request).expect("requests are plain data");
+        line.push('\n');
+        // A write to a dead worker fails; the wait below then tells how it died.
+        let _ = self.requests.as_mut().expect("open until dropped").write_all(line.as_bytes());
+        let start = Instant::now();
+        loop {
+            match self.replies.recv_timeout(Duration::from_millis(10)) {
+                Ok(Ok(reply)) => return Ok(reply),
+                Ok(Err(text)) => {
+                    return Err(self.fault(Status::Crashed, format!("the worker spoke nonsense: {text}")));
+                }
+                Err(RecvTimeoutError::Disconnected) => return Err(self.death()),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if start.elapsed() > limits.time {
+                let after = units::time(limits.time.as_nanos() as f64);
+                return Err(self.fault(Status::Hung, format!("no answer after {after}; the worker was ended")));
+            }
+            if let Some(resident) = env::resident(self.child.id()).filter(|r| *r > limits.memory) {
+                let (has, may) = (units::bytes(resident), units::bytes(limits.memory));
+                return Err(self.fault(Status::OutOfMemory, format!("the worker grew to {has}; it may have {may}")));
+            }
+        }
+    }
+
+    /// The pipe is closed: say how the process ended.
+    fn death(&mut self) -> Fault {
+        let deadline = Instant::now() + Duration::from_secs(2);
+        let status = loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => break Some(status),
+                _ if Instant::now() > deadline => break None,
+                _ => std::thread::sleep(Duration::from_millis(2)),
+            }
+        };
+        let how = match status {
+            Some(s) => match (s.signal(), s.code()) {
+                (Some(6), _) => "the worker aborted".to_string(),
+                (Some(11), _) => "the worker hit an invalid address (SIGSEGV)".to_string(),
+                (Some(9), _) => "the worker was killed, perhaps by the system for its memory".to_string(),
+                (Some(n), _) => format!("the worker was ended by signal {n}"),
+                (None, code) => format!("the worker ended with code {}", code.unwrap_or(-1)),
+            },
+            None => "the worker closed its pipe".to_string(),
+        };
+        self.fault(Status::Crashed, how)
+    }
+
+    fn fault(&mut self, status: Status, what: String) -> Fault {
+        self.kill();
+        let tail = self.log.lock().map(|t| t.text()).unwrap_or_default();
+        let message = if tail.is_empty() { what } else { format!("{what}\nlog: {tail}") };
+        Fault::new(status, message)
+    }
+
+    fn kill(&mut self) {
+        if let Some(pid) = Pid::from_raw(self.child.id() as i32) {
+            let _ = kill_process_group(pid, Signal::KILL);
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        // The readers of its output end when the pipes do; give the last words a moment to arrive.
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+impl Drop for Worker {
+    /// Closing the pipe is the goodbye; a worker that does not leave is ended.
+    fn drop(&mut self) {
+        self.requests = None;
+        for _ in 0..100 {
+            if matches!(self.child.try_wait(), Ok(Some(_))) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        self.kill();
+    }
+}
+
+/// The last words of a worker's output.
+#[derive(Default)]
+struct Tail {
+    bytes: VecDeque<u8>,
+}
+
+impl Tail {
+    const KEEP: usize = 2000;
+
+    fn follow(tail: &Arc<Mutex<Tail>>, mut from: impl Read + Send + 'static) {
+        let tail = Arc::clone(tail);
+        std::thread::spawn(move || {
+            let mut chunk = [0; 4096];
+            while let Ok(n @ 1..) = from.read(&mut chunk) {
+                let Ok(mut tail) = tail.lock() else { break };
+                tail.bytes.extend(&chunk[..n]);
+                let excess = tail.bytes.len().saturating_sub(Self::KEEP);
+                tail.bytes.drain(..excess);
+            }
+        });
+    }
+
+    fn text(&self) -> String {
+        let bytes: Vec<u8> = self.bytes.iter().copied().collect();
+        String::from_utf8_lossy(&bytes).trim().to_string()
+    }
+}

@@ -1,0 +1,239 @@
+//! From what was typed to what will be run: cases times impls, everything checked before anything starts.
+
+use crate::cli::Selection;
+use crate::error::{Error, Result};
+use crate::faults;
+use crate::suite::{self, Group, Suite};
+use indexmap::IndexMap;
+use kmark_core::case::Case;
+use kmark_core::op::Op;
+use kmark_core::words::unknown;
+use kmark_device::Impl;
+use kmark_ops::Entry;
+use std::collections::HashSet;
+use std::time::Duration;
+
+/// A case and the impls that will run it.
+pub struct Planned {
+    pub entry: &'static Entry,
+    pub case: Case,
+    pub impls: Vec<&'static dyn Impl>,
+}
+
+pub struct Plan {
+    pub items: Vec<Planned>,
+    /// The longest budget that a selected suite asks for.
+    pub budget: Option<Duration>,
+}
+
+pub fn plan(selection: &Selection) -> Result<Plan> {
+    check_device(&selection.device)?;
+    let (cases, budget) = cases(selection)?;
+    check_patterns(&selection.impls, &cases)?;
+    let items = cases
+        .into_iter()
+        .map(|case| {
+            let entry = kmark_ops::find(&case.op).expect("cases are made of known ops");
+            let impls = impls_of(entry).into_iter().filter(|i| wanted(&selection.impls, i.name())).collect();
+            Planned { entry, case, impls }
+        })
+        .filter(|p: &Planned| !p.impls.is_empty())
+        .collect();
+    Ok(Plan { items, budget })
+}
+
+/// Cases of the selection, distinct, in order.
+pub fn cases(selection: &Selection) -> Result<(Vec<Case>, Option<Duration>)> {
+    let changes = Changes::parse(selection)?;
+    let (mut cases, mut budget, mut seen) = (Vec::new(), None, HashSet::new());
+    for word in &selection.what {
+        let suite = lookup(word, &selection.dtype)?;
+        budget = budget.max(suite.budget);
+        for group in &suite.groups {
+            let Some(group) = changes.apply(group) else { continue };
+            let of = if group.op == *word { String::new() } else { format!("{word}: ") };
+            for case in group.cases(selection.seed).map_err(|e| Error::usage(format!("{of}{e}")))? {
+                if seen.insert(case.id.clone()) {
+                    cases.push(case);
+                }
+            }
+        }
+    }
+    changes.check_names(&cases)?;
+    if cases.is_empty() {
+        return Err(Error::usage(format!("no case of {} is left after --dtype", selection.what.join(", "))));
+    }
+    Ok((cases, budget))
+}
+
+/// A suite by name, an op as a suite of its default shapes (and of the wanted dtypes), or a file.
+fn lookup(word: &str, dtypes: &[String]) -> Result<Suite> {
+    if word.ends_with(".toml") || word.contains('/') {
+        return Suite::from_file(word);
+    }
+    if let Some(suite) = Suite::built_in(word) {
+        return suite;
+    }
+    if let Some(entry) = kmark_ops::find(word) {
+        let mut group = Group::default_of(entry.op);
+        if !dtypes.is_empty() {
+            group.dtypes = dtypes.to_vec();
+        }
+        return Ok(Suite { groups: vec![group], ..Suite::default() });
+    }
+    let suites = suite::BUILT_IN.iter().map(|(n, _)| *n);
+    Err(Error::usage(unknown("suite or op", word, suites.chain(kmark_ops::OPS.iter().map(|e| e.op.name())))))
+}
+
+/// What `--dtype`, `--set` and `--configs` change in every group.
+struct Changes {
+    dtypes: Vec<String>,
+    configs: Vec<String>,
+    values: IndexMap<String, Vec<String>>,
+}
+
+impl Changes {
+    fn parse(s: &Selection) -> Result<Changes> {
+        for d in &s.dtype {
+            suite::parse_dtype(d).map_err(Error::usage)?;
+        }
+        let mut values = IndexMap::new();
+        for set in &s.set {
+            let Some((name, list)) = set.split_once('=') else {
+                return Err(Error::usage(format!("--set {set}: write it like m=4096,8192")));
+            };
+            values.insert(name.trim().to_string(), list.split(',').map(|v| v.trim().to_string()).collect());
+        }
+        if !s.configs.is_empty() && values.keys().any(|k| is_axis(k)) {
+            return Err(Error::usage("give axes by --configs or by --set, not both"));
+        }
+        Ok(Changes { dtypes: s.dtype.clone(), configs: s.configs.clone(), values })
+    }
+
+    /// The group as changed; `None` if it has none of the wanted dtypes. A name that only other ops of a suite have
+    /// is passed over.
+    fn apply(&self, group: &Group) -> Option<Group> {
+        let mut g = group.clone();
+        if !self.dtypes.is_empty() {
+            g.dtypes.retain(|d| self.dtypes.contains(d));
+            if g.dtypes.is_empty() {
+                return None;
+            }
+        }
+        if !self.configs.is_empty() {
+            g.configs = self.configs.clone();
+            g.values.retain(|k, _| !is_axis(k));
+        }
+        let op = kmark_ops::find(&g.op).map(|e| e.op);
+        for (name, values) in &self.values {
+            if op.is_some_and(|op| !has_name(op, name)) {
+                continue;
+            }
+            if is_axis(name) && !g.configs.is_empty() {
+                spread_configs(&mut g);
+            }
+            g.values.insert(name.clone(), values.clone());
+        }
+        Some(g)
+    }
+
+    fn check_names(&self, cases: &[Case]) -> Result<()> {
+        let ops: Vec<&dyn Op> =
+            kmark_ops::OPS.iter().map(|e| e.op).filter(|op| cases.iter().any(|c| c.op == op.name())).collect();
+        match self.values.keys().find(|name| !ops.iter().any(|op| has_name(*op, name))) {
+            Some(name) => {
+                let mut known: Vec<&str> = Vec::new();
+                for word in ops.iter().flat_map(|op| names(*op)) {
+                    if !known.contains(&word) {
+                        known.push(word);
+                    }
+                }
+                Err(Error::usage(unknown("axis or attribute", name, known)))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+fn names(op: &dyn Op) -> impl Iterator<Item = &'static str> + use<> {
+    op.axes().iter().map(|a| a.name).chain(op.attrs().iter().map(|a| a.name))
+}
+
+fn has_name(op: &dyn Op, name: &str) -> bool {
+    names(op).any(|n| n == name)
+}
+
+fn is_axis(name: &str) -> bool {
+    kmark_ops::OPS.iter().any(|e| e.op.axes().iter().any(|a| a.name == name))
+}
+
+/// Turns configs into axes by name, so that one of them can be replaced. Distinct values per axis stay.
+fn spread_configs(g: &mut Group) {
+    let Some(entry) = kmark_ops::find(&g.op) else { return };
+    for config in std::mem::take(&mut g.configs) {
+        for (axis, size) in entry.op.axes().iter().zip(config.split('x')) {
+            let values = g.values.entry(axis.name.to_string()).or_default();
+            if !values.iter().any(|v| v == size) {
+                values.push(size.to_string());
+            }
+        }
+    }
+}
+
+/// The impls of an op, those for tests included where a test asked for them.
+pub fn impls_of(entry: &'static Entry) -> Vec<&'static dyn Impl> {
+    entry.impls.iter().copied().chain(faults::of(entry)).collect()
+}
+
+fn wanted(patterns: &[String], name: &str) -> bool {
+    if patterns.is_empty() {
+        return !name.starts_with(faults::FAMILY);
+    }
+    patterns.iter().any(|p| matches(p, name))
+}
+
+/// `*` stands for any run of characters.
+fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == name,
+        Some((head, rest)) => {
+            name.strip_prefix(head).is_some_and(|tail| (0..=tail.len()).any(|i| tail.is_char_boundary(i) && matches(rest, &tail[i..])))
+        }
+    }
+}
+
+fn check_patterns(patterns: &[String], cases: &[Case]) -> Result<()> {
+    let mut known: Vec<&str> = Vec::new();
+    for entry in kmark_ops::OPS.iter().filter(|e| cases.iter().any(|c| c.op == e.op.name())) {
+        for imp in impls_of(entry) {
+            if !known.contains(&imp.name()) {
+                known.push(imp.name());
+            }
+        }
+    }
+    match patterns.iter().find(|p| !known.iter().any(|k| matches(p, k))) {
+        Some(p) => Err(Error::usage(unknown("impl", p, known))),
+        None => Ok(()),
+    }
+}
+
+fn check_device(word: &str) -> Result<()> {
+    match word {
+        "auto" | "cpu" => Ok(()),
+        w if w == "cuda" || w.strip_prefix("cuda:").is_some_and(|n| n.parse::<u32>().is_ok()) => {
+            Err(Error::usage("this version of kmark has no CUDA device; use --device cpu"))
+        }
+        w => Err(Error::usage(unknown("device", w, ["auto", "cpu", "cuda"]))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns() {
+        assert!(matches("cpu/*", "cpu/simd") && matches("*", "x") && matches("c*d", "cpu/simd"));
+        assert!(!matches("cpu", "cpu/simd") && !matches("cuda/*", "cpu/simd"));
+    }
+}

@@ -1,0 +1,84 @@
+//! Markdown: a table per op, the geometric mean over its distinct shapes, and the failures.
+
+use super::rows::{Row, counts, needs_words, noise, rows, summaries};
+use super::table::rate;
+use super::{Options, RunData};
+use crate::units;
+use std::fmt::Write;
+
+pub fn render(runs: &[RunData], options: &Options) -> String {
+    let mut text = String::new();
+    for run in runs {
+        one(run, options, &mut text).expect("a string grows");
+    }
+    text
+}
+
+fn one(data: &RunData, options: &Options, text: &mut String) -> std::fmt::Result {
+    let rows = rows(data, options);
+    let run = data.run;
+    writeln!(text, "# {}: {}\n", run.selection.join(", "), run.device.name)?;
+    let counts: Vec<String> = counts(&rows).iter().map(|(status, n)| format!("{n} {status}")).collect();
+    writeln!(text, "- {} ({}), kmark {}, {}", run.device.name, run.device.id, run.kmark, run.started)?;
+    writeln!(text, "- mode {}, seed {}, rows: {}", run.settings.mode.word(), run.settings.seed, counts.join(", "))?;
+    if let Some(r) = &run.roofs {
+        let gb = |v: f64| units::digits(v / 1e9);
+        let (copy, read, write, triad) = (gb(r.copy), gb(r.read), gb(r.write), gb(r.triad));
+        writeln!(text, "- measured roofs in GB/s: copy {copy}, read {read}, write {write}, triad {triad}")?;
+    }
+    if let Some(floor) = noise(data.records) {
+        writeln!(text, "- A/A noise of this run: {}", units::percent(floor))?;
+    }
+    let mut ops: Vec<&str> = rows.iter().map(|r| r.op.as_str()).collect();
+    ops.sort();
+    ops.dedup();
+    let all = summaries(&rows);
+    for op in ops {
+        writeln!(text, "\n## {op}\n")?;
+        writeln!(text, "| case | impl | status | median | ± | rate | of roof | × base | verdict | sees |")?;
+        writeln!(text, "|---|---|---|---:|---:|---:|---:|---:|---|---:|")?;
+        for r in rows.iter().filter(|r| r.op == op) {
+            line(r, text)?;
+        }
+        for s in all.iter().filter(|s| s.op == op) {
+            write!(text, "\n**{}**: ", s.impl_name)?;
+            if s.cases > 0 {
+                let (mean, base) = (units::digits(s.geomean), &s.baseline);
+                write!(text, "geomean {mean}× of {base}, distinct cases: {}, ", s.cases)?;
+                write!(text, "faster: {}, slower: {}, ", s.faster, s.slower)?;
+            }
+            writeln!(text, "failures: {}", s.failures)?;
+        }
+        let notes: Vec<&Row> = rows.iter().filter(|r| r.op == op && needs_words(r.status)).collect();
+        if !notes.is_empty() {
+            writeln!(text)?;
+        }
+        for r in notes {
+            let why = r.message.lines().next().unwrap_or("").replace('|', "\\|");
+            writeln!(text, "- {} `{}` {}: {why}", r.status, r.case, r.impl_name)?;
+        }
+    }
+    Ok(())
+}
+
+fn line(r: &Row, text: &mut String) -> std::fmt::Result {
+    write!(text, "| {} | {} | {} |", r.case, r.impl_name, r.status)?;
+    match &r.time {
+        None => write!(text, " | | | |")?,
+        Some(t) => {
+            let roof = t.of_roof.map(units::percent).unwrap_or_default();
+            let flag = if t.impossible { " impossible" } else { "" };
+            let spread = units::percent((t.hi_ns - t.lo_ns) / 2.0 / t.median_ns);
+            write!(text, " {} | {spread} | {} | {roof}{flag} |", units::time(t.median_ns), rate(t))?;
+        }
+    }
+    match &r.against {
+        None => writeln!(text, " | | |"),
+        Some(a) => {
+            let mark = if a.same_contract { "" } else { " (other contract)" };
+            let sees = a.comparison.visible.map(units::percent).unwrap_or_default();
+            let (speedup, word) = (units::digits(a.comparison.speedup), a.comparison.verdict.word());
+            writeln!(text, " {speedup}×{mark} | {word} | {sees} |")
+        }
+    }
+}

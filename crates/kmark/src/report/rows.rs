@@ -1,0 +1,208 @@
+//! What every format shows: one row per record with the numbers derived from its raw samples, and a summary per op.
+
+use super::{Options, RunData};
+use kmark_core::record::{Mode, Record, Run, Status};
+use kmark_core::stats::{Median, geomean, mad, median, quantile};
+use kmark_core::verdict::{Comparison, Verdict, aa_difference, compare, noise_floor};
+use serde::Serialize;
+
+#[derive(Serialize)]
+pub struct Row {
+    pub run: String,
+    pub case: String,
+    pub op: String,
+    pub dtype: &'static str,
+    #[serde(rename = "impl")]
+    pub impl_name: String,
+    pub device: String,
+    pub mode: &'static str,
+    pub status: &'static str,
+    pub contract: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time: Option<Time>,
+    /// Against another impl of the same case in the same run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub against: Option<Against>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    #[serde(skip)]
+    pub failure: bool,
+}
+
+#[derive(Serialize)]
+pub struct Time {
+    pub median_ns: f64,
+    pub lo_ns: f64,
+    pub hi_ns: f64,
+    pub mad_ns: f64,
+    pub p05_ns: f64,
+    pub p95_ns: f64,
+    pub samples: usize,
+    pub gb_per_s: f64,
+    pub gflop_per_s: f64,
+    /// Share of the machine's measured limit for this kind of traffic. None for cached data.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub of_roof: Option<f64>,
+    /// Faster than the machine can move the bytes: something is wrong with the number.
+    pub impossible: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock_mhz: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop: Option<kmark_core::stop::Stop>,
+}
+
+#[derive(Serialize)]
+pub struct Against {
+    pub baseline: String,
+    /// A different contract: the ratio compares what is not the same work.
+    pub same_contract: bool,
+    #[serde(flatten)]
+    pub comparison: Comparison,
+}
+
+/// Speed-ups of one impl over all distinct cases of an op.
+#[derive(Serialize)]
+pub struct OpSummary {
+    pub op: String,
+    #[serde(rename = "impl")]
+    pub impl_name: String,
+    pub baseline: String,
+    pub geomean: f64,
+    pub cases: usize,
+    pub faster: usize,
+    pub slower: usize,
+    pub failures: usize,
+}
+
+/// The run's A/A noise as a relative difference.
+pub fn noise(records: &[Record]) -> Option<f64> {
+    let aa: Vec<f64> = records.iter().filter_map(|r| aa_difference(&r.rounds())).collect();
+    noise_floor(&aa).map(f64::exp_m1)
+}
+
+pub fn rows(data: &RunData, options: &Options) -> Vec<Row> {
+    let floor = noise(data.records).unwrap_or(0.0).ln_1p();
+    data.records.iter().map(|r| row(data, r, floor, options)).collect()
+}
+
+fn row(data: &RunData, r: &Record, floor: f64, options: &Options) -> Row {
+    Row {
+        run: data.name.to_string(),
+        case: r.case.clone(),
+        op: r.op.clone(),
+        dtype: r.dtype.name(),
+        impl_name: r.impl_name.clone(),
+        device: r.device.name.clone(),
+        mode: r.mode.word(),
+        status: r.status.word(),
+        contract: r.contract.clone(),
+        time: r.median().map(|m| time(data.run, r, m)),
+        against: against(data.records, r, floor, options),
+        message: r.message.clone(),
+        failure: r.status.is_failure(),
+    }
+}
+
+fn time(run: &Run, r: &Record, m: Median) -> Time {
+    let rate = |ns: f64| r.cost.bytes() as f64 / ns;
+    // In the cache there is no memory to be limited by.
+    let roof = run.roofs.filter(|_| r.mode == Mode::Cold).map(|roofs| roofs.for_cost(&r.cost) / 1e9);
+    Time {
+        median_ns: m.value,
+        lo_ns: m.lo,
+        hi_ns: m.hi,
+        mad_ns: mad(&r.samples_ns),
+        p05_ns: quantile(&r.samples_ns, 0.05),
+        p95_ns: quantile(&r.samples_ns, 0.95),
+        samples: r.samples_ns.len(),
+        gb_per_s: rate(m.value),
+        gflop_per_s: r.cost.flops as f64 / m.value,
+        of_roof: roof.map(|roof| rate(m.value) / roof),
+        impossible: roof.is_some_and(|roof| rate(m.hi) > roof),
+        clock_mhz: (!r.clock_mhz.is_empty()).then(|| median(&r.clock_mhz)),
+        stop: r.stop,
+    }
+}
+
+/// Kernels that we wrote ourselves are no baseline while there is another.
+fn is_ours(impl_name: &str) -> bool {
+    ["cpu/", "cuda/"].iter().any(|f| impl_name.starts_with(f))
+}
+
+fn against(records: &[Record], r: &Record, floor: f64, options: &Options) -> Option<Against> {
+    if !r.status.is_timed() {
+        return None;
+    }
+    let peers = || records.iter().filter(|p| p.case == r.case && p.mode == r.mode && p.status.is_timed());
+    let base = match &options.baseline {
+        Some(name) => peers().find(|p| p.impl_name == *name)?,
+        None => {
+            let time = |p: &&Record| p.median().map_or(f64::INFINITY, |m| m.value);
+            let others = peers().filter(|p| !is_ours(&p.impl_name));
+            others.min_by(|a, b| time(a).total_cmp(&time(b))).or_else(|| peers().next())?
+        }
+    };
+    if base.impl_name == r.impl_name {
+        return None;
+    }
+    // Rounds of different groups were not taken in turns: their ratio is shown, but proves nothing.
+    let comparison = if base.group == r.group {
+        compare(&r.rounds(), &base.rounds(), floor)
+    } else {
+        let speedup = base.median()?.value / r.median()?.value;
+        Comparison { speedup, lo: speedup, hi: speedup, visible: None, verdict: Verdict::Ambiguous }
+    };
+    Some(Against { baseline: base.impl_name.clone(), same_contract: base.contract == r.contract, comparison })
+}
+
+/// Per op and impl: the geometric mean of the speed-ups over distinct cases, and how many cases failed.
+pub fn summaries(rows: &[Row]) -> Vec<OpSummary> {
+    let mut keys: Vec<(&str, &str)> = Vec::new();
+    for r in rows {
+        if !keys.contains(&(&r.op, &r.impl_name)) {
+            keys.push((&r.op, &r.impl_name));
+        }
+    }
+    let mut out = Vec::new();
+    for (op, imp) in keys {
+        let mine: Vec<&Row> = rows.iter().filter(|r| r.op == op && r.impl_name == imp).collect();
+        let failures = mine.iter().filter(|r| r.failure).count();
+        let compared: Vec<&Against> = mine.iter().filter_map(|r| r.against.as_ref()).collect();
+        if compared.is_empty() && failures == 0 {
+            continue;
+        }
+        let count = |v: Verdict| compared.iter().filter(|a| a.comparison.verdict == v).count();
+        let speedups: Vec<f64> = compared.iter().map(|a| a.comparison.speedup).collect();
+        let mut baselines: Vec<&str> = compared.iter().map(|a| a.baseline.as_str()).collect();
+        baselines.sort();
+        baselines.dedup();
+        out.push(OpSummary {
+            op: op.to_string(),
+            impl_name: imp.to_string(),
+            baseline: baselines.join(", "),
+            geomean: if speedups.is_empty() { f64::NAN } else { geomean(&speedups) },
+            cases: compared.len(),
+            faster: count(Verdict::Faster),
+            slower: count(Verdict::Slower),
+            failures,
+        });
+    }
+    out
+}
+
+/// How many rows have each status, in the order of first appearance.
+pub fn counts(rows: &[Row]) -> Vec<(&'static str, usize)> {
+    let mut counts: Vec<(&'static str, usize)> = Vec::new();
+    for r in rows {
+        match counts.iter_mut().find(|(s, _)| *s == r.status) {
+            Some((_, n)) => *n += 1,
+            None => counts.push((r.status, 1)),
+        }
+    }
+    counts
+}
+
+/// Whether a status is worth a line below the table.
+pub fn needs_words(status: &str) -> bool {
+    status != Status::Ok.word() && status != Status::Unverified.word()
+}

@@ -1,0 +1,120 @@
+//! The table for terminals.
+
+use super::rows::{Row, Time, counts, needs_words, noise, rows};
+use super::{Options, RunData};
+use crate::units;
+use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table};
+use kmark_core::verdict::Verdict;
+
+pub fn render(runs: &[RunData], options: &Options) -> String {
+    runs.iter().map(|run| one(run, options)).collect::<Vec<_>>().join("\n")
+}
+
+fn one(data: &RunData, options: &Options) -> String {
+    let rows = rows(data, options);
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::NOTHING);
+    if let Some(width) = options.width {
+        table.set_width(width);
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+    } else {
+        table.set_content_arrangement(ContentArrangement::Disabled);
+    }
+    let header = ["case", "impl", "status", "median", "±", "rate", "of roof", "× base", "verdict"];
+    table.set_header(header.map(|h| paint(h, options, |c| c.add_attribute(Attribute::Bold))));
+    for i in 3..8 {
+        table.column_mut(i).expect("nine columns").set_cell_alignment(CellAlignment::Right);
+    }
+    let mut last = "";
+    for r in &rows {
+        table.add_row(cells(r, r.case == last, options));
+        last = &r.case;
+    }
+    let mut text = table.lines().map(|l| l.trim_end().to_string() + "\n").collect::<String>();
+    for r in rows.iter().filter(|r| needs_words(r.status)) {
+        text.push_str(&format!("\n{}: {} {}: {}", r.status, r.case, r.impl_name, r.message.lines().next().unwrap_or("")));
+    }
+    if rows.iter().any(|r| needs_words(r.status)) {
+        text.push('\n');
+    }
+    text.push('\n');
+    text.push_str(&footer(data, &rows));
+    text
+}
+
+fn cells(r: &Row, repeated: bool, options: &Options) -> Vec<Cell> {
+    let case = if repeated { "" } else { &r.case };
+    let status = paint(r.status, options, |c| match r.status {
+        "ok" => c.fg(Color::Green),
+        "unsupported" | "unavailable" | "unverified" => c.fg(Color::Yellow),
+        _ => c.fg(Color::Red),
+    });
+    let mut cells = vec![Cell::new(case), Cell::new(&r.impl_name), status];
+    match &r.time {
+        None => cells.extend((0..4).map(|_| Cell::new(""))),
+        Some(t) => {
+            cells.push(Cell::new(units::time(t.median_ns)));
+            cells.push(Cell::new(units::percent((t.hi_ns - t.lo_ns) / 2.0 / t.median_ns)));
+            cells.push(Cell::new(rate(t)));
+            cells.push(roof(t, options));
+        }
+    }
+    match &r.against {
+        None => cells.extend((0..2).map(|_| Cell::new(""))),
+        Some(a) => {
+            let mark = if a.same_contract { "" } else { " (other contract)" };
+            cells.push(Cell::new(format!("{}×{mark}", units::digits(a.comparison.speedup))));
+            let word = match a.comparison.visible {
+                Some(v) => format!("{} (sees {})", a.comparison.verdict.word(), units::percent(v)),
+                None => a.comparison.verdict.word().to_string(),
+            };
+            cells.push(paint(&word, options, |c| match a.comparison.verdict {
+                Verdict::Faster => c.fg(Color::Green),
+                Verdict::Slower => c.fg(Color::Red),
+                Verdict::Same | Verdict::Ambiguous => c.fg(Color::DarkGrey),
+            }));
+        }
+    }
+    cells
+}
+
+/// Work with much arithmetic per byte is rated by arithmetic, the rest by traffic.
+pub fn rate(t: &Time) -> String {
+    if t.gflop_per_s > 20.0 * t.gb_per_s {
+        format!("{} TFLOP/s", units::digits(t.gflop_per_s / 1e3))
+    } else {
+        format!("{} GB/s", units::digits(t.gb_per_s))
+    }
+}
+
+fn roof(t: &Time, options: &Options) -> Cell {
+    match t.of_roof {
+        None => Cell::new(""),
+        Some(share) if t.impossible => {
+            paint(&format!("{} impossible", units::percent(share)), options, |c| c.fg(Color::Red))
+        }
+        Some(share) => Cell::new(units::percent(share)),
+    }
+}
+
+fn paint(text: &str, options: &Options, f: impl FnOnce(Cell) -> Cell) -> Cell {
+    let cell = Cell::new(text);
+    if options.color { f(cell) } else { cell }
+}
+
+fn footer(data: &RunData, rows: &[Row]) -> String {
+    let counts: Vec<String> = counts(rows).iter().map(|(status, n)| format!("{n} {status}")).collect();
+    let mut cases: Vec<&str> = rows.iter().map(|r| r.case.as_str()).collect();
+    cases.dedup();
+    let mut facts = vec![
+        format!("{} cases: {}", cases.len(), counts.join(", ")),
+        format!("{}, {}", data.run.device.name, data.run.settings.mode.word()),
+    ];
+    if let Some(floor) = noise(data.records) {
+        facts.push(format!("A/A noise {}", units::percent(floor)));
+    }
+    if let Some(roofs) = &data.run.roofs {
+        facts.push(format!("copy roof {} GB/s", units::digits(roofs.copy / 1e9)));
+    }
+    format!("{}\nrecords in {}\n", facts.join(" · "), data.name)
+}

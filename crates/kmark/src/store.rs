@@ -1,0 +1,191 @@
+//! A run on disk: `run.json` and `records.jsonl`. Records are appended whole and in one write; what is there is never
+//! overwritten. A run that was cut off loses at most the case it was at.
+
+use crate::error::{Error, Result};
+use kmark_core::record::{Record, Run};
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+const RUN: &str = "run.json";
+const RECORDS: &str = "records.jsonl";
+/// A record has at most some 20,000 samples; a longer line is not one.
+const MAX_LINE: u64 = 16 << 20;
+
+/// A run as read back.
+pub struct Loaded {
+    pub name: String,
+    pub run: Run,
+    pub records: Vec<Record>,
+}
+
+/// A run being written.
+pub struct Store {
+    dir: PathBuf,
+    records: File,
+    /// Length of the whole lines in the file.
+    good: u64,
+}
+
+impl Store {
+    /// A new run in `dir`, which must not hold anything yet.
+    pub fn create(dir: &Path, run: &Run) -> Result<Store> {
+        let cannot = |e: std::io::Error| Error::usage(format!("--out {}: {e}", dir.display()));
+        match std::fs::read_dir(dir) {
+            Ok(mut entries) => {
+                if entries.next().is_some() {
+                    let hint = if dir.join(RUN).exists() { "; add --resume to go on with that run" } else { "" };
+                    return Err(Error::usage(format!("--out {} exists and is not empty{hint}", dir.display())));
+                }
+            }
+            Err(e) if e.kind() == ErrorKind::NotFound => std::fs::create_dir_all(dir).map_err(cannot)?,
+            Err(e) => return Err(cannot(e)),
+        }
+        let records = OpenOptions::new().create_new(true).append(true).read(true).open(dir.join(RECORDS)).map_err(cannot)?;
+        lock(&records, dir)?;
+        let store = Store { dir: dir.to_path_buf(), records, good: 0 };
+        store.write_run(run)?;
+        Ok(store)
+    }
+
+    /// Goes on with the run in `dir`. A last line that was cut off in the middle is dropped; anything else that is
+    /// broken is an error and stays as it is.
+    pub fn resume(dir: &Path) -> Result<(Store, Loaded)> {
+        let path = dir.join(RECORDS);
+        let records = OpenOptions::new().append(true).read(true).open(&path).map_err(|e| {
+            Error::usage(format!("--resume: {}: {e}; there is no run to go on with", path.display()))
+        })?;
+        lock(&records, dir)?;
+        let run = read_run(dir)?;
+        let (list, good) = read_records(&path, true)?;
+        let length = records.metadata().map_err(|e| Error::own(format!("{}: {e}", path.display())))?.len();
+        if good < length {
+            records.set_len(good).map_err(|e| Error::own(format!("{}: {e}", path.display())))?;
+        }
+        let loaded = Loaded { name: dir.display().to_string(), run, records: list };
+        Ok((Store { dir: dir.to_path_buf(), records, good }, loaded))
+    }
+
+    /// Appends records in one write. If the disk is full, what was there stays whole.
+    pub fn append(&mut self, records: &[Record]) -> Result<()> {
+        let mut text = String::new();
+        for r in records {
+            r.validate().map_err(|e| Error::own(format!("{} {}: {e}", r.case, r.impl_name)))?;
+            text.push_str(&serde_json::to_string(r).expect("records are plain data"));
+            text.push('\n');
+        }
+        match self.records.write_all(text.as_bytes()).and_then(|()| self.records.flush()) {
+            Ok(()) => {
+                self.good += text.len() as u64;
+                Ok(())
+            }
+            Err(e) => {
+                // Take back the part of a line that did get written.
+                let _ = self.records.set_len(self.good);
+                let _ = self.records.seek(SeekFrom::End(0));
+                Err(Error::own(format!(
+                    "cannot write {}: {e}; the records so far are safe, go on later with --out {} --resume",
+                    self.dir.join(RECORDS).display(),
+                    self.dir.display()
+                )))
+            }
+        }
+    }
+
+    /// Replaces run.json as a whole: a reader sees the old one or the new one.
+    pub fn write_run(&self, run: &Run) -> Result<()> {
+        let (path, temporary) = (self.dir.join(RUN), self.dir.join(".run.json.new"));
+        let text = serde_json::to_string_pretty(run).expect("a run is plain data") + "\n";
+        std::fs::write(&temporary, text)
+            .and_then(|()| std::fs::rename(&temporary, &path))
+            .map_err(|e| Error::own(format!("cannot write {}: {e}", path.display())))
+    }
+}
+
+/// Two processes must not write into one run.
+fn lock(file: &File, dir: &Path) -> Result<()> {
+    file.try_lock().map_err(|_| Error::usage(format!("{}: another kmark is writing this run", dir.display())))
+}
+
+/// Reads a run for reports: the folder, or its records.jsonl or run.json.
+pub fn load(path: &Path) -> Result<Loaded> {
+    let dir = match path.file_name().and_then(|n| n.to_str()) {
+        Some(RUN | RECORDS) => path.parent().unwrap_or(Path::new(".")),
+        _ => path,
+    };
+    if !dir.is_dir() {
+        let why = if dir.exists() { "is not the folder of a run" } else { "does not exist" };
+        return Err(Error::usage(format!("{} {why}", dir.display())));
+    }
+    let run = read_run(dir)?;
+    let (records, _) = read_records(&dir.join(RECORDS), false)?;
+    Ok(Loaded { name: dir.display().to_string(), run, records })
+}
+
+fn read_run(dir: &Path) -> Result<Run> {
+    let path = dir.join(RUN);
+    let bad = |what: String| Error::usage(format!("{}: {what}", path.display()));
+    let file = File::open(&path).map_err(|e| bad(format!("{e}; is this the folder of a run?")))?;
+    let mut text = String::new();
+    file.take(MAX_LINE).read_to_string(&mut text).map_err(|e| bad(e.to_string()))?;
+    check_schema(&text).map_err(bad)?;
+    let run: Run = serde_json::from_str(&text).map_err(|e| bad(one_line(&e)))?;
+    run.validate().map_err(bad)?;
+    Ok(run)
+}
+
+/// All records, and the length of the whole lines. With `repair`, an incomplete last line is left out instead of being
+/// an error.
+fn read_records(path: &Path, repair: bool) -> Result<(Vec<Record>, u64)> {
+    let file = File::open(path).map_err(|e| Error::usage(format!("{}: {e}", path.display())))?;
+    let mut lines = BufReader::new(file);
+    let (mut records, mut good, mut number) = (Vec::new(), 0, 0);
+    let mut seen = std::collections::HashSet::new();
+    loop {
+        let mut line = Vec::new();
+        let read = lines.by_ref().take(MAX_LINE).read_until(b'\n', &mut line);
+        let n = read.map_err(|e| Error::usage(format!("{}: {e}", path.display())))?;
+        if n == 0 {
+            return Ok((records, good));
+        }
+        number += 1;
+        let bad = |what: String| Error::usage(format!("{}:{number}: {what}", path.display()));
+        if line.last() != Some(&b'\n') {
+            if n as u64 == MAX_LINE {
+                return Err(bad("the line is too long for a record".into()));
+            }
+            if repair {
+                return Ok((records, good));
+            }
+            return Err(bad("the last line is cut off; `kmark run --out DIR --resume` mends it".into()));
+        }
+        let text = std::str::from_utf8(&line).map_err(|_| bad("not text".into()))?;
+        check_schema(text).map_err(bad)?;
+        let record: Record = serde_json::from_str(text).map_err(|e| bad(one_line(&e)))?;
+        record.validate().map_err(bad)?;
+        if !seen.insert(record.key()) {
+            return Err(bad(format!("a second record of {} {}", record.case, record.impl_name)));
+        }
+        records.push(record);
+        good += n as u64;
+    }
+}
+
+/// Says "another schema version" rather than which field of it is missing.
+fn check_schema(text: &str) -> std::result::Result<(), String> {
+    #[derive(serde::Deserialize)]
+    struct Version {
+        schema: serde_json::Value,
+    }
+    let known = kmark_core::record::SCHEMA;
+    match serde_json::from_str::<Version>(text) {
+        Ok(v) if v.schema == known => Ok(()),
+        Ok(v) => Err(format!("schema {} is not {known}, the version this kmark reads", v.schema)),
+        Err(e) if e.is_data() => Err("not a kmark file: it has no schema version".into()),
+        Err(e) => Err(one_line(&e)),
+    }
+}
+
+fn one_line(e: &serde_json::Error) -> String {
+    e.to_string().lines().next().unwrap_or("broken JSON").to_string()
+}

@@ -1,0 +1,253 @@
+//! Suites: TOML in, cases out. A suite names cases by op, dtypes, axes and attributes; lists mean every combination.
+
+use crate::error::{Error, Result};
+use crate::units::parse_duration;
+use indexmap::IndexMap;
+use kmark_core::case::Case;
+use kmark_core::dtype::DType;
+use kmark_core::op::Op;
+use kmark_core::words::unknown;
+use std::time::Duration;
+use toml::Value;
+
+/// Suites in the binary: name and TOML text.
+pub static BUILT_IN: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/suites.rs"));
+
+/// More cases than this are a mistake in a suite, not a plan.
+const MAX_CASES: usize = 100_000;
+/// A suite file larger than this is something else.
+const MAX_FILE: u64 = 4 << 20;
+
+#[derive(Debug, Default)]
+pub struct Suite {
+    pub about: String,
+    pub budget: Option<Duration>,
+    pub groups: Vec<Group>,
+}
+
+/// One `[[cases]]` table: every combination of its values.
+#[derive(Debug, Clone)]
+pub struct Group {
+    pub op: String,
+    pub dtypes: Vec<String>,
+    /// Axes in the op's order: `4096x7168`. Instead of axes among `values`.
+    pub configs: Vec<String>,
+    /// Axes and attributes by name.
+    pub values: IndexMap<String, Vec<String>>,
+}
+
+impl Suite {
+    pub fn built_in(name: &str) -> Option<Result<Suite>> {
+        let (name, text) = BUILT_IN.iter().find(|(n, _)| *n == name)?;
+        Some(Suite::parse(text, name))
+    }
+
+    pub fn from_file(path: &str) -> Result<Suite> {
+        let meta = std::fs::metadata(path).map_err(|e| Error::usage(format!("{path}: {e}")))?;
+        if !meta.is_file() {
+            return Err(Error::usage(format!("{path} is not a file")));
+        }
+        if meta.len() > MAX_FILE {
+            return Err(Error::usage(format!("{path} is {} bytes long; a suite has at most {MAX_FILE}", meta.len())));
+        }
+        let text = std::fs::read_to_string(path).map_err(|e| Error::usage(format!("{path}: {e}")))?;
+        Suite::parse(&text, path)
+    }
+
+    /// `origin` is the file or suite name for messages.
+    fn parse(text: &str, origin: &str) -> Result<Suite> {
+        let table: toml::Table = text.parse().map_err(|e: toml::de::Error| {
+            let line = e.span().map_or(1, |s| text[..s.start].lines().count().max(1));
+            Error::usage(format!("{origin}:{line}: {}", e.message().lines().next().unwrap_or("not TOML")))
+        })?;
+        let wrong = |what: String| Error::usage(format!("{origin}: {what}"));
+        let mut suite = Suite::default();
+        for (key, value) in &table {
+            match (key.as_str(), value) {
+                ("about", Value::String(s)) => suite.about = s.clone(),
+                ("budget", Value::String(s)) => suite.budget = Some(parse_duration(s).map_err(wrong)?),
+                ("cases", Value::Array(groups)) => {
+                    for (i, g) in groups.iter().enumerate() {
+                        let Value::Table(t) = g else { return Err(wrong("write cases as [[cases]]".into())) };
+                        let parsed = Group::parse(t).map_err(|e| wrong(format!("[[cases]] number {}: {e}", i + 1)))?;
+                        suite.groups.extend(parsed);
+                    }
+                }
+                ("about" | "budget" | "cases", _) => return Err(wrong(format!("{key} has the wrong type"))),
+                _ => return Err(wrong(unknown("key", key, ["about", "budget", "cases"]))),
+            }
+        }
+        if suite.groups.is_empty() {
+            return Err(wrong("no [[cases]]".into()));
+        }
+        Ok(suite)
+    }
+}
+
+impl Group {
+    /// One group per op that the table names.
+    fn parse(table: &toml::Table) -> std::result::Result<Vec<Group>, String> {
+        let mut group =
+            Group { op: String::new(), dtypes: Vec::new(), configs: Vec::new(), values: IndexMap::new() };
+        let mut ops = Vec::new();
+        for (key, value) in table {
+            let words = words(value).ok_or_else(|| format!("{key} must be a word, a number or a list of them"))?;
+            match key.as_str() {
+                "op" => ops = words,
+                "dtype" => group.dtypes = words,
+                "configs" => group.configs = words,
+                _ => {
+                    group.values.insert(key.clone(), words);
+                }
+            }
+        }
+        if ops.is_empty() {
+            return Err("op is missing".into());
+        }
+        Ok(ops.into_iter().map(|op| Group { op, ..group.clone() }).collect())
+    }
+
+    /// The op's own default shapes, at bf16 (what a large model runs), or its first dtype.
+    pub fn default_of(op: &dyn Op) -> Group {
+        let dtype = if op.dtypes().contains(&DType::Bf16) { DType::Bf16 } else { op.dtypes()[0] };
+        Group {
+            op: op.name().into(),
+            dtypes: vec![dtype.name().into()],
+            configs: op.default_configs().iter().map(|c| c.to_string()).collect(),
+            values: IndexMap::new(),
+        }
+    }
+
+    /// Every combination, as cases.
+    pub fn cases(&self, seed: u64) -> std::result::Result<Vec<Case>, String> {
+        let ops = kmark_ops::OPS.iter().map(|e| e.op.name());
+        let op = kmark_ops::find(&self.op).ok_or_else(|| unknown("op", &self.op, ops))?.op;
+        let is_axis = |name: &str| op.axes().iter().any(|a| a.name == name);
+        let dtypes = self.dtypes.iter().map(|d| parse_dtype(d)).collect::<std::result::Result<Vec<_>, _>>()?;
+        if dtypes.is_empty() {
+            return Err(format!("{}: dtype is missing", self.op));
+        }
+        let count = self.values.values().map(|v| v.len() as u128).product::<u128>()
+            * dtypes.len() as u128
+            * self.configs.len().max(1) as u128;
+        if count > MAX_CASES as u128 {
+            return Err(format!("{}: {count} cases are more than {MAX_CASES}", self.op));
+        }
+        let mut combinations: Vec<IndexMap<String, String>> = vec![IndexMap::new()];
+        if !self.configs.is_empty() {
+            if let Some(axis) = self.values.keys().find(|k| is_axis(k)) {
+                return Err(format!("{}: give axes by configs or by name, not both ({axis})", self.op));
+            }
+            combinations = self.configs.iter().map(|c| parse_config(op, c)).collect::<std::result::Result<_, _>>()?;
+        }
+        for (name, values) in &self.values {
+            let grown = combinations.iter().flat_map(|c| {
+                values.iter().map(move |v| {
+                    let mut c = c.clone();
+                    c.insert(name.clone(), v.clone());
+                    c
+                })
+            });
+            combinations = grown.collect();
+        }
+        let mut cases = Vec::new();
+        for dtype in dtypes {
+            for c in &combinations {
+                let (mut axes, mut attrs) = (IndexMap::new(), IndexMap::new());
+                for (name, value) in c {
+                    if is_axis(name) {
+                        axes.insert(name.clone(), parse_size(name, value)?);
+                    } else {
+                        attrs.insert(name.clone(), value.clone());
+                    }
+                }
+                cases.push(Case::new(op, dtype, &axes, &attrs, seed)?);
+            }
+        }
+        Ok(cases)
+    }
+}
+
+pub fn parse_dtype(word: &str) -> std::result::Result<DType, String> {
+    DType::parse(word).ok_or_else(|| unknown("dtype", word, DType::ALL.map(DType::name)))
+}
+
+fn parse_size(axis: &str, word: &str) -> std::result::Result<u64, String> {
+    word.parse().map_err(|_| format!("{axis} = {word}: a size is a whole number from 1"))
+}
+
+fn parse_config(op: &dyn Op, config: &str) -> std::result::Result<IndexMap<String, String>, String> {
+    let parts: Vec<&str> = config.split('x').collect();
+    let names: Vec<&str> = op.axes().iter().map(|a| a.name).collect();
+    if parts.len() != names.len() {
+        return Err(format!("config '{config}': {} wants {} ({})", op.name(), names.len(), names.join("x")));
+    }
+    Ok(names.iter().zip(parts).map(|(n, p)| (n.to_string(), p.to_string())).collect())
+}
+
+/// A value, or a list of values, as words.
+fn words(value: &Value) -> Option<Vec<String>> {
+    let word = |v: &Value| match v {
+        Value::String(s) => Some(s.clone()),
+        Value::Integer(i) => Some(i.to_string()),
+        Value::Float(f) => Some(f.to_string()),
+        _ => None,
+    };
+    match value {
+        Value::Array(list) if list.is_empty() => None,
+        Value::Array(list) => list.iter().map(word).collect(),
+        single => word(single).map(|w| vec![w]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_built_in_suite_loads_and_has_cases() {
+        for (name, _) in BUILT_IN {
+            let suite = Suite::built_in(name).unwrap().unwrap_or_else(|e| panic!("{e}"));
+            assert!(!suite.about.is_empty(), "{name}");
+            for group in &suite.groups {
+                assert!(!group.cases(42).unwrap_or_else(|e| panic!("{name}: {e}")).is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn wrong_suites_get_one_clear_line() {
+        for (text, says) in [
+            ("cases = 3", "cases has the wrong type"),
+            ("about = \"x\"", "no [[cases]]"),
+            ("[[cases]]\nop = ", "f.toml:2"),
+            ("[[cases]]\nm = 3", "op is missing"),
+            ("[[cases]]\nop = { a = 1 }", "op must be a word"),
+            ("buget = \"1s\"", "did you mean 'budget'?"),
+            ("budget = \"soon\"\n[[cases]]\nop = \"softmax\"", "not a duration"),
+        ] {
+            let e = Suite::parse(text, "f.toml").unwrap_err();
+            assert!(e.message.contains(says), "{text:?}: {e}");
+            assert_eq!((e.code, e.message.lines().count()), (2, 1), "{e}");
+        }
+    }
+
+    #[test]
+    fn wrong_cases_get_one_clear_line() {
+        let first = |text: &str| Suite::parse(text, "f").unwrap().groups[0].cases(42).unwrap_err();
+        for (text, says) in [
+            ("[[cases]]\nop = \"sofmax\"\ndtype = \"f32\"", "did you mean 'softmax'?"),
+            ("[[cases]]\nop = \"softmax\"\ndtype = \"f33\"\nm = 1\nn = 1", "unknown dtype 'f33'"),
+            ("[[cases]]\nop = \"softmax\"\ndtype = \"f32\"\nm = 0\nn = 1", "sizes start at 1"),
+            ("[[cases]]\nop = \"softmax\"\ndtype = \"f32\"\nm = -1\nn = 1", "whole number from 1"),
+            ("[[cases]]\nop = \"softmax\"\ndtype = \"f32\"\nm = 1000000000\nn = 1000000000", "larger than any machine"),
+            ("[[cases]]\nop = \"softmax\"\ndtype = \"f32\"\nm = 1", "needs axis n"),
+            ("[[cases]]\nop = \"softmax\"\ndtype = \"f32\"\nm = 1\nn = 1\nk = 1", "unknown"),
+            ("[[cases]]\nop = \"softmax\"\ndtype = \"f32\"\nconfigs = \"1x2x3\"", "wants 2 (mxn)"),
+        ] {
+            let e = first(text);
+            assert!(e.contains(says), "{text:?}: {e}");
+            assert_eq!(e.lines().count(), 1);
+        }
+    }
+}

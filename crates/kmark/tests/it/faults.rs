@@ -1,0 +1,102 @@
+//! Whatever an impl does, it becomes a typed record and the run goes on.
+
+use crate::{kmark, records, small_suite, text};
+
+fn run_with(fault: &str, extra: &[&str]) -> (Vec<serde_json::Value>, Option<i32>, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let suite = small_suite(dir.path());
+    let out = dir.path().join("out");
+    let mut args = vec!["run", &suite, "--out", out.to_str().unwrap(), "--impl", "cpu/simd", "--impl", fault];
+    args.extend(["--set", "m=16", "--dtype", "f32"]);
+    args.extend(extra);
+    let result = kmark(&args).env("KMARK_TEST_FAULTS", "1").output().unwrap();
+    (records(&out), result.status.code(), text(&result.stderr))
+}
+
+/// The fault gets `status` in every case, the good impl beside it is `ok`.
+fn becomes(fault: &str, status: &str, code: i32, says: &str, extra: &[&str]) {
+    let (records, exit, err) = run_with(fault, extra);
+    assert_eq!(exit, Some(code), "{err}");
+    assert_eq!(records.len(), 8, "{err}");
+    for r in records {
+        if r["impl"] == fault {
+            assert_eq!(r["status"], status, "{r}");
+            assert!(r["message"].as_str().unwrap().contains(says), "{r}");
+            assert_eq!(r["samples_ns"].as_array().unwrap().len(), 0);
+        } else {
+            assert_eq!(r["status"], "ok", "{r}");
+            assert!(!r["samples_ns"].as_array().unwrap().is_empty());
+        }
+    }
+    assert!(!err.contains("RUST_BACKTRACE"), "no panic reaches the user: {err}");
+}
+
+#[test]
+fn a_crash_is_recorded() {
+    becomes("fault/crash", "crashed", 6, "aborted", &[]);
+}
+
+#[test]
+fn a_crash_in_the_middle_of_sampling_is_recorded() {
+    becomes("fault/crash-later", "crashed", 6, "aborted", &[]);
+}
+
+#[test]
+fn a_panic_is_recorded_with_its_words() {
+    becomes("fault/panic", "crashed", 6, "a panic inside an impl", &[]);
+}
+
+#[test]
+fn a_hang_is_ended_at_the_deadline() {
+    becomes("fault/hang", "hung", 6, "no answer after", &["--deadline", "500ms"]);
+}
+
+#[test]
+fn memory_without_end_is_ended() {
+    becomes("fault/memory", "out-of-memory", 6, "grew to", &[]);
+}
+
+#[test]
+fn nonsense_on_the_protocol_is_recorded() {
+    becomes("fault/garbage", "crashed", 6, "nonsense", &[]);
+}
+
+#[test]
+fn noise_on_standard_output_does_no_harm() {
+    let (records, exit, err) = run_with("fault/noise", &[]);
+    assert_eq!(exit, Some(0), "{err}");
+    assert!(records.iter().all(|r| r["status"] == "ok"));
+}
+
+#[test]
+fn a_crash_does_not_take_its_family_along() {
+    // twin and crash-later share a worker process: when it dies, twin must be set up again and finish.
+    let (records, exit, err) = run_with("fault/crash-later", &["--impl", "fault/twin"]);
+    assert_eq!(exit, Some(6), "{err}");
+    for r in records.iter().filter(|r| r["impl"] == "fault/twin") {
+        assert_eq!(r["status"], "ok", "{r}");
+    }
+}
+
+#[test]
+fn faults_cannot_be_selected_by_users() {
+    let out = kmark(&["run", "softmax", "--impl", "fault/crash"]).output().unwrap();
+    assert_eq!(out.status.code(), Some(2));
+    let list = kmark(&["list", "impls"]).output().unwrap();
+    assert!(!text(&list.stdout).contains("fault"));
+}
+
+#[test]
+fn a_case_that_does_not_fit_is_out_of_memory_before_it_is_allocated() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let args = ["run", "softmax", "--configs", "1048576x1048576", "--dtype", "f32", "--out", out.to_str().unwrap()];
+    let start = std::time::Instant::now();
+    let result = kmark(&args).output().unwrap();
+    assert_eq!(result.status.code(), Some(6));
+    assert!(start.elapsed().as_secs() < 20);
+    for r in records(&out) {
+        assert_eq!(r["status"], "out-of-memory");
+        assert!(r["message"].as_str().unwrap().contains("8.00 TiB"), "{r}");
+    }
+}

@@ -1,0 +1,42 @@
+//! The tool as its users meet it: the real binary, real workers, real files.
+
+mod bad_input;
+mod faults;
+mod lists;
+mod reports;
+mod resume;
+mod rules;
+mod runs;
+
+use assert_cmd::Command;
+use std::path::Path;
+use std::process::Output;
+
+pub fn kmark(args: &[&str]) -> Command {
+    let mut command = Command::cargo_bin("kmark").expect("the binary is built");
+    command.args(args).env_remove("KMARK_TEST_FAULTS");
+    command
+}
+
+pub fn output(args: &[&str]) -> Output {
+    kmark(args).output().expect("the binary runs")
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("output is text")
+}
+
+/// Records of a run, as JSON.
+pub fn records(dir: &Path) -> Vec<serde_json::Value> {
+    let lines = std::fs::read_to_string(dir.join("records.jsonl")).expect("the run wrote records");
+    lines.lines().map(|l| serde_json::from_str(l).expect("each line is JSON")).collect()
+}
+
+/// A small suite file for tests that need few and quick cases.
+pub fn small_suite(dir: &Path) -> String {
+    let path = dir.join("small.toml");
+    let suite = "about = \"a few quick cases\"\nbudget = \"10ms\"\n\
+                 [[cases]]\nop = [\"rmsnorm\", \"softmax\"]\ndtype = [\"f32\", \"bf16\"]\nconfigs = [\"5x17\", \"16x64\"]\n";
+    std::fs::write(&path, suite).expect("the folder is writable");
+    path.display().to_string()
+}

@@ -1,0 +1,69 @@
+//! A run may be killed at any moment: what was written stays, the rest is done later, nothing twice.
+
+use crate::{output, records, small_suite, text};
+use std::collections::HashSet;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+#[test]
+fn ten_kills_and_resumes_end_in_one_record_each() {
+    let dir = tempfile::tempdir().unwrap();
+    let suite = small_suite(dir.path());
+    let out = dir.path().join("out");
+    let out_arg = out.to_str().unwrap();
+    let mut kept = 0;
+    let mut state = 12345u64;
+    for kill in 0..10 {
+        let mut args = vec!["run", &suite, "--out", out_arg, "--budget", "40ms", "--quiet"];
+        if out.join("run.json").exists() {
+            args.push("--resume");
+        } else if out.exists() {
+            std::fs::remove_dir_all(&out).unwrap(); // killed before there was a run
+        }
+        let mut child = Command::new(assert_cmd::cargo::cargo_bin("kmark"))
+            .args(&args)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        std::thread::sleep(Duration::from_millis(30 + (state >> 33) % 500 + 20 * kill));
+        child.kill().unwrap(); // SIGKILL
+        child.wait().unwrap();
+        if out.join("records.jsonl").exists() {
+            let whole = std::fs::read_to_string(out.join("records.jsonl")).unwrap().matches('\n').count();
+            assert!(whole >= kept, "records were lost: {kept} -> {whole}");
+            kept = whole;
+        }
+    }
+    let last = output(&["run", &suite, "--out", out_arg, "--resume", "--quiet"]);
+    assert!(last.status.success(), "{}", text(&last.stderr));
+    let all = records(&out);
+    let distinct: HashSet<String> = all.iter().map(|r| format!("{} {}", r["case"], r["impl"])).collect();
+    assert_eq!((all.len(), distinct.len()), (16, 16));
+    assert!(all.iter().all(|r| r["status"] == "ok"));
+    let run: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(out.join("run.json")).unwrap()).unwrap();
+    assert!(run["finished"].is_string());
+}
+
+#[test]
+fn two_processes_cannot_write_one_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let suite = small_suite(dir.path());
+    let out = dir.path().join("out");
+    let out = out.to_str().unwrap();
+    let mut first = Command::new(assert_cmd::cargo::cargo_bin("kmark"))
+        .args(["run", &suite, "--out", out, "--budget", "500ms", "--quiet"])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    while !std::path::Path::new(out).join("run.json").exists() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let second = output(&["run", &suite, "--out", out, "--resume"]);
+    assert_eq!(second.status.code(), Some(2));
+    assert!(text(&second.stderr).contains("another kmark"), "{}", text(&second.stderr));
+    first.kill().unwrap();
+    first.wait().unwrap();
+}

@@ -1,0 +1,89 @@
+//! Whole runs: what is written is valid, what is asked is done.
+
+use crate::{kmark, output, records, small_suite, text};
+use serde_json::Value;
+
+fn validator(which: &str) -> (boon::Schemas, boon::SchemaIndex) {
+    let schema: Value = serde_json::from_slice(&output(&["schema", which]).stdout).unwrap();
+    let (mut schemas, mut compiler) = (boon::Schemas::new(), boon::Compiler::new());
+    compiler.add_resource("kmark.json", schema).unwrap();
+    let index = compiler.compile("kmark.json", &mut schemas).unwrap();
+    (schemas, index)
+}
+
+#[test]
+fn a_run_writes_what_the_schema_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let suite = small_suite(dir.path());
+    let out = dir.path().join("out");
+    let run = output(&["run", &suite, "--out", out.to_str().unwrap()]);
+    assert!(run.status.success(), "{}", text(&run.stderr));
+    let table = text(&run.stdout);
+    assert!(table.contains("rmsnorm/bf16/m5-n17") && table.contains("cpu/simd"), "{table}");
+    assert!(!table.contains('\u{1b}') && !text(&run.stderr).contains('\u{1b}'), "no colours off a terminal");
+
+    let whole: Value = serde_json::from_slice(&std::fs::read(out.join("run.json")).unwrap()).unwrap();
+    let all = records(&out);
+    assert_eq!(all.len(), 16);
+    let (schemas, both) = validator("all");
+    schemas.validate(&whole, both).unwrap();
+    for r in &all {
+        schemas.validate(r, both).unwrap();
+        assert_eq!((&r["status"], &r["mode"], &r["verify"]["checks"]), (&"ok".into(), &"cold".into(), &3.into()));
+        let visits: u64 = r["visits"].as_array().unwrap().iter().map(|v| v["samples"].as_u64().unwrap()).sum();
+        assert_eq!(visits as usize, r["samples_ns"].as_array().unwrap().len());
+    }
+    // And the schema refuses what may not be.
+    let (schemas, record) = validator("record");
+    let mut lie = all[0].clone();
+    lie["status"] = "wrong".into();
+    assert!(schemas.validate(&lie, record).is_err(), "a time on a failed record");
+    lie["status"] = "fine".into();
+    assert!(schemas.validate(&lie, record).is_err(), "an unknown status");
+}
+
+#[test]
+fn modes_and_flags_are_recorded() {
+    let dir = tempfile::tempdir().unwrap();
+    let suite = small_suite(dir.path());
+    let hot = dir.path().join("hot");
+    let args = ["run", &suite, "--out", hot.to_str().unwrap(), "--cache", "hot", "--skip-verify", "--seed", "7"];
+    let args = [&args[..], &["--rounds", "2", "--impl", "cpu/s*", "--dtype", "f32", "--warmup", "1ms", "--json"]].concat();
+    let run = output(&args);
+    assert!(run.status.success(), "{}", text(&run.stderr));
+    let shown: Value = serde_json::from_slice(&run.stdout).unwrap();
+    assert_eq!(shown[0]["rows"].as_array().unwrap().len(), 4);
+    for r in records(&hot) {
+        assert_eq!((&r["mode"], &r["status"], &r["impl"]), (&"hot".into(), &"unverified".into(), &"cpu/simd".into()));
+        assert_eq!(r["seed"], 7);
+        assert!(r["case"].as_str().unwrap().ends_with("/seed-7"));
+    }
+}
+
+#[test]
+fn the_same_impl_under_two_names_is_not_told_apart_and_a_fault_is_not_hidden() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let args = ["run", "rmsnorm", "--set", "m=64", "--set", "n=1024", "--out", out.to_str().unwrap(), "--json"];
+    let args = [&args[..], &["--impl", "cpu/simd", "--impl", "fault/twin", "--budget", "200ms"]].concat();
+    let run = kmark(&args).env("KMARK_TEST_FAULTS", "1").output().unwrap();
+    let shown: Value = serde_json::from_slice(&run.stdout).unwrap();
+    for row in shown[0]["rows"].as_array().unwrap() {
+        let verdict = &row["against"]["verdict"];
+        assert!(verdict.is_null() || verdict == "same" || verdict == "ambiguous", "{row}");
+    }
+}
+
+#[test]
+fn verify_passes_and_rejects_mutants() {
+    let dir = tempfile::tempdir().unwrap();
+    let suite = small_suite(dir.path());
+    let good = output(&["verify", &suite]);
+    assert!(good.status.success(), "{}", text(&good.stderr));
+    assert!(text(&good.stdout).contains("16 of 16 ok"), "{}", text(&good.stdout));
+    let mutants = output(&["verify", &suite, "--mutants"]);
+    assert!(mutants.status.success(), "{}", text(&mutants.stdout));
+    assert!(text(&mutants.stdout).contains("rejected"));
+    let json: Value = serde_json::from_slice(&output(&["verify", &suite, "--json", "--quiet"]).stdout).unwrap();
+    assert_eq!(json.as_array().unwrap().len(), 16);
+}
