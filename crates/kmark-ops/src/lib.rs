@@ -1,10 +1,15 @@
 //! Floor 2 of Kernelmark: one folder per op with its contract, oracle, cost, implementations and mutants. Ops never
-//! import ops; what they share on the CPU is in `cpu`, on the side of truth in `kmark-core`.
+//! import ops; what they share on the CPU is in `cpu`, on the side of truth in `truth`.
 
 mod cpu;
 pub mod mutants;
+mod truth;
 
+mod add_rmsnorm;
+mod layernorm;
+mod layernorm_bwd;
 mod rmsnorm;
+mod rmsnorm_bwd;
 mod softmax;
 
 use kmark_core::op::Op;
@@ -22,6 +27,10 @@ pub struct Entry {
 /// The only registry, sorted by name within a family.
 pub static OPS: &[&Entry] = &[
     &rmsnorm::ENTRY,
+    &rmsnorm_bwd::ENTRY,
+    &add_rmsnorm::ENTRY,
+    &layernorm::ENTRY,
+    &layernorm_bwd::ENTRY,
     &softmax::ENTRY,
 ];
 

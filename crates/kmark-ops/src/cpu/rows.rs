@@ -56,6 +56,22 @@ pub fn exp<A: Real>(x: A) -> A {
     x.exp_poly()
 }
 
+/// 1/sqrt(mean(x^2) + eps).
+#[inline(always)]
+pub fn rms_rstd<A: Real>(x: &[A], eps: f64) -> A {
+    A::ONE / (sum(x, |v| v * v) * A::from_f64(1.0 / x.len() as f64) + A::from_f64(eps)).sqrt()
+}
+
+/// Writes exp(x - max) for a row and returns the sum.
+#[inline(always)]
+pub fn exp_sum<A: Real>(x: &[A], powers: &mut [A]) -> A {
+    let highest = max(x);
+    for (p, x) in powers.iter_mut().zip(x) {
+        *p = exp(*x - highest);
+    }
+    sum(powers, |p| p)
+}
+
 /// Scratch for one row and the way out of it. Rows are widened into accumulators, computed there, and stored rounded;
 /// outputs too large for the cache go past it.
 pub struct Row<T: Elem> {
@@ -80,8 +96,9 @@ impl<T: Elem> Row<T> {
         match T::same(src) {
             Some(same) => same,
             None => {
-                T::widen(src, &mut self.wide);
-                &self.wide
+                let wide = &mut self.wide[..src.len()];
+                T::widen(src, wide);
+                wide
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Softmax on the CPU.
 
-use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, by_float, each_job, exp, max, simd};
+use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, by_float, each_job, exp_sum, simd};
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};
@@ -53,18 +53,7 @@ fn block<T: Elem>(x: &[T], y: &mut [T], n: usize, elems: usize) {
     for (row, y) in y.chunks_mut(n).enumerate() {
         let (now, later) = x[row * n..].split_at(n);
         let wide = input.load(now);
-        let highest = max(wide);
-        let total = exp_sum(wide, highest, &mut powers);
-        let inverse = T::Acc::ONE / total;
+        let inverse = T::Acc::ONE / exp_sum(wide, &mut powers);
         output.store(y, &later[..n.min(later.len())], |i| powers[i] * inverse);
     }
-}
-
-/// Writes exp(x - max) and returns the sum.
-#[inline(always)]
-fn exp_sum<A: Real>(x: &[A], max: A, powers: &mut [A]) -> A {
-    for i in 0..x.len() {
-        powers[i] = exp(x[i] - max);
-    }
-    crate::cpu::sum(powers, |p| p)
 }
