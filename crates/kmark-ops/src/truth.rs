@@ -68,3 +68,36 @@ pub fn by_rows_summed<const COUNT: usize>(
     }
     total
 }
+
+/// Parts of the gradient of logits: a kernel can be right in one and wrong in another.
+pub const CLASS_REGIONS: &[&str] = &["target", "non-target", "ignored"];
+
+/// Gradient of cross entropy for some rows, as the gate wants it.
+pub struct ClassGradient {
+    pub dx: Vec<f64>,
+    pub slack: Vec<f64>,
+    pub regions: Vec<u8>,
+    unit: f64,
+}
+
+impl ClassGradient {
+    /// `unit` is the roundoff of the accumulator.
+    pub fn new(unit: f64) -> ClassGradient {
+        ClassGradient { dx: Vec::new(), slack: Vec::new(), regions: Vec::new(), unit }
+    }
+
+    /// Adds a row: `p` gives each probability and how far a kernel's may be off in relation. No target: ignored.
+    pub fn row(&mut self, dloss: f64, target: Option<usize>, p: impl Iterator<Item = (f64, f64)>) {
+        for (i, (p, off)) in p.enumerate() {
+            let (dx, slack, region) = match target {
+                None => (0.0, 0.0, 2),
+                // The difference p - 1 is rounded, and so is its product.
+                Some(t) if t == i => (dloss * (p - 1.0), dloss.abs() * (p * off + 2.0 * self.unit), 0),
+                Some(_) => (dloss * p, dloss.abs() * p * off, 1),
+            };
+            self.dx.push(dx);
+            self.slack.push(slack);
+            self.regions.push(region);
+        }
+    }
+}

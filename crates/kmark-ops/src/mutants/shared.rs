@@ -54,6 +54,20 @@ pub const IGNORED_NOT_ZEROED: Mutant = Mutant {
     },
 };
 
+pub const DLOSS_OF_ROW_0: Mutant = Mutant {
+    name: "dloss-of-row-0",
+    about: "every row is scaled by the first row's dloss, as if the loss were a mean",
+    // A row of one class has no gradient.
+    applies: |c| c.axis("m") > 1 && c.axis("n") > 1,
+    spoil: |right, c, b| {
+        let (n, dloss) = (c.axis("n"), b.get("dloss"));
+        edited(right, b, "dx", move |dx| {
+            let dloss = read(&dloss);
+            dx.chunks_mut(n).zip(&dloss).for_each(|(row, d)| row.iter_mut().for_each(|v| *v *= dloss[0] / d));
+        })
+    },
+};
+
 /// The lost block is the first: row 0 is ordinary, while a later one may be all zero and not be missed.
 pub const DW_LOSES_ROWS: Mutant = Mutant {
     name: "dw-loses-rows",
