@@ -72,14 +72,20 @@ impl Fill {
 /// Fills `bytes`, the memory of tensor `spec`, with its values for `seed`.
 pub fn fill(spec: &TensorSpec, seed: u64, bytes: &mut [u8]) {
     const CHUNK: usize = 1 << 14;
+    bytes.par_chunks_mut(CHUNK * spec.dtype.size()).enumerate().for_each(|(chunk, bytes)| {
+        let mut out = vec![0.0; bytes.len() / spec.dtype.size()];
+        values(spec, seed, chunk * CHUNK, &mut out);
+        spec.dtype.encode(&out, bytes);
+    });
+}
+
+/// Elements `start ..` of tensor `spec` for `seed`, before they are rounded to its dtype.
+pub fn values(spec: &TensorSpec, seed: u64, start: usize, out: &mut [f64]) {
     let key = key(seed, spec.name);
     let row_len = *spec.shape.last().unwrap_or(&1) as u64;
-    bytes.par_chunks_mut(CHUNK * spec.dtype.size()).enumerate().for_each(|(chunk, bytes)| {
-        let start = (chunk * CHUNK) as u64;
-        let count = (bytes.len() / spec.dtype.size()) as u64;
-        let values: Vec<f64> = (start..start + count).map(|i| spec.fill.value(key, i, row_len)).collect();
-        spec.dtype.encode(&values, bytes);
-    });
+    for (i, v) in out.iter_mut().enumerate() {
+        *v = spec.fill.value(key, (start + i) as u64, row_len);
+    }
 }
 
 /// The generator's key: FNV-1a of the tensor's name, mixed with the seed by splitmix64.

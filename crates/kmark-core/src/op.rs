@@ -59,7 +59,8 @@ pub trait Op: Sync {
     fn tensors(&self, case: &Case) -> Vec<TensorSpec>;
     /// Compulsory traffic and arithmetic of the contract.
     fn cost(&self, case: &Case) -> Cost;
-    /// Rows `rows` of an input whose fill is `Derived`, from the other inputs.
+    /// Rows `rows` of an input whose fill is `Derived`, from the other inputs. The seed of `case` is the one that those
+    /// were filled with.
     fn derive(&self, _case: &Case, tensor: &str, _inputs: &View, _rows: Range<usize>, _out: &mut [f64]) {
         unreachable!("{} derives no input {tensor}", self.name())
     }

@@ -51,9 +51,10 @@ impl Problem {
                 fill(spec, seed, &mut self.buffers.0[i].write::<u8>());
             }
         }
+        let filled = Case { seed, ..self.case.clone() };
         for i in 0..self.specs.len() {
             if self.specs[i].fill == Fill::Derived {
-                self.derive(i);
+                self.derive(i, &filled);
             }
         }
         for (i, spec) in self.specs.iter().enumerate() {
@@ -67,7 +68,7 @@ impl Problem {
         self.reset();
     }
 
-    fn derive(&self, target: usize) {
+    fn derive(&self, target: usize, case: &Case) {
         let spec = &self.specs[target];
         let guards: Vec<_> = self
             .specs
@@ -85,7 +86,7 @@ impl Problem {
         let out = std::sync::Mutex::new(&mut *memory);
         by_rows(m, width, |rows| {
             let mut values = vec![0.0; rows.len() * row];
-            self.op.derive(&self.case, spec.name, &view, rows.clone(), &mut values);
+            self.op.derive(case, spec.name, &view, rows.clone(), &mut values);
             let at = rows.start * row * size..rows.end * row * size;
             spec.dtype.encode(&values, &mut out.lock().expect("no panic while deriving")[at]);
         });

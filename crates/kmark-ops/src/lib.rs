@@ -1,11 +1,22 @@
 //! Floor 2 of Kernelmark: one folder per op with its contract, oracle, cost, implementations and mutants. Ops never
-//! import ops; what they share on the CPU is in `cpu`, on the side of truth in `kmark-core`.
+//! import ops; what they share on the CPU is in `cpu`, on the side of truth in `truth`.
 
 mod cpu;
 pub mod mutants;
+mod truth;
 
+mod add_rmsnorm;
+mod cross_entropy;
+mod cross_entropy_bwd;
+mod cross_entropy_fwd_bwd;
+mod layernorm;
+mod layernorm_bwd;
 mod rmsnorm;
+mod rmsnorm_bwd;
 mod softmax;
+mod softmax_bwd;
+mod softmax_fwd_bwd;
+mod stream;
 
 use kmark_core::op::Op;
 use kmark_device::Impl;
@@ -19,10 +30,20 @@ pub struct Entry {
     pub mutants: &'static [Mutant],
 }
 
-/// The only registry, sorted by name within a family.
+/// The only registry, family by family.
 pub static OPS: &[&Entry] = &[
     &rmsnorm::ENTRY,
+    &rmsnorm_bwd::ENTRY,
+    &add_rmsnorm::ENTRY,
+    &layernorm::ENTRY,
+    &layernorm_bwd::ENTRY,
     &softmax::ENTRY,
+    &softmax_bwd::ENTRY,
+    &softmax_fwd_bwd::ENTRY,
+    &cross_entropy::ENTRY,
+    &cross_entropy_bwd::ENTRY,
+    &cross_entropy_fwd_bwd::ENTRY,
+    &stream::ENTRY,
 ];
 
 pub fn find(op: &str) -> Option<&'static Entry> {

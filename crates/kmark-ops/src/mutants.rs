@@ -1,6 +1,8 @@
 //! Mutants: impls that are wrong on purpose, in ways that kernels are wrong. The gate must reject every one. A mutant
 //! starts from the right answer of the op's first impl and spoils it, so that it is wrong in one way only.
 
+pub mod shared;
+
 use crate::Entry;
 use kmark_core::case::Case;
 use kmark_core::fill::{row_is_ignored, row_scale};

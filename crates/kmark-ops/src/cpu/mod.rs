@@ -7,7 +7,7 @@ mod rows;
 
 pub use elem::{Elem, Real};
 pub use jobs::{Jobs, each_job};
-pub use rows::{Row, exp, max, simd, sum, sum2};
+pub use rows::{PIECE, Row, exp, exp_sum, max_exp_sum, put, rms_rstd, simd, sum, sum2};
 
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
@@ -76,4 +76,23 @@ pub fn widen_weight<A: Real>(buffer: &kmark_device::buffer::Buffer) -> Vec<A> {
         let w = buffer.read::<W>();
         w.iter().map(|v| A::from_f64(v.up().to_f64())).collect()
     })
+}
+
+/// Rounds the gradient of a weight to the weight's dtype.
+pub fn store_weight<A: Real>(buffer: &kmark_device::buffer::Buffer, values: &[A]) {
+    let wide: Vec<f64> = values.iter().map(|v| v.to_f64()).collect();
+    // From f64, because a second rounding on the way (f64 to f32 to f16) is not what the contract says.
+    buffer.spec().dtype.encode(&wide, &mut buffer.write::<u8>());
+}
+
+/// Adds up the partial sums that jobs return, in the order of the jobs.
+pub fn add_up<A: Real>(partials: Vec<Vec<A>>) -> Vec<A> {
+    let mut partials = partials.into_iter();
+    let mut total = partials.next().expect("there is at least one job");
+    for partial in partials {
+        for (t, p) in total.iter_mut().zip(&partial) {
+            *t += *p;
+        }
+    }
+    total
 }

@@ -1,6 +1,6 @@
 //! RMSNorm on the CPU.
 
-use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, by_float, each_job, simd, sum, widen_weight};
+use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, by_float, each_job, rms_rstd, simd, widen_weight};
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};
@@ -55,12 +55,11 @@ fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
 #[inline(always)]
 fn block<T: Elem>(x: &[T], w: &[T::Acc], y: &mut [T], mut rstd: Option<&mut [T::Acc]>, elems: usize, eps: f64) {
     let n = w.len();
-    let (inverse, eps) = (T::Acc::from_f64(1.0 / n as f64), T::Acc::from_f64(eps));
     let (mut input, mut output) = (Row::<T>::new(n, elems), Row::<T>::new(n, elems));
     for (row, y) in y.chunks_mut(n).enumerate() {
         let (now, later) = x[row * n..].split_at(n);
         let wide = input.load(now);
-        let r = T::Acc::ONE / (sum(wide, |v| v * v) * inverse + eps).sqrt();
+        let r = rms_rstd(wide, eps);
         output.store(y, &later[..n.min(later.len())], |i| wide[i] * r * w[i]);
         if let Some(rstd) = &mut rstd {
             rstd[row] = r;

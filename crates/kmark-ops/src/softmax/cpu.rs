@@ -1,6 +1,6 @@
 //! Softmax on the CPU.
 
-use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, by_float, each_job, exp, max, simd};
+use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, by_float, each_job, exp_sum, simd};
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};
@@ -48,23 +48,11 @@ fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
 /// Some rows; `x` starts at the first of them and goes on to the end of the tensor.
 #[inline(always)]
 fn block<T: Elem>(x: &[T], y: &mut [T], n: usize, elems: usize) {
-    let (mut input, mut output) = (Row::<T>::new(n, elems), Row::<T>::new(n, elems));
+    let mut output = Row::<T>::new(n, elems);
     let mut powers = vec![T::Acc::ZERO; n];
     for (row, y) in y.chunks_mut(n).enumerate() {
         let (now, later) = x[row * n..].split_at(n);
-        let wide = input.load(now);
-        let highest = max(wide);
-        let total = exp_sum(wide, highest, &mut powers);
-        let inverse = T::Acc::ONE / total;
+        let inverse = T::Acc::ONE / exp_sum(now, &mut powers);
         output.store(y, &later[..n.min(later.len())], |i| powers[i] * inverse);
     }
-}
-
-/// Writes exp(x - max) and returns the sum.
-#[inline(always)]
-fn exp_sum<A: Real>(x: &[A], max: A, powers: &mut [A]) -> A {
-    for i in 0..x.len() {
-        powers[i] = exp(x[i] - max);
-    }
-    crate::cpu::sum(powers, |p| p)
 }

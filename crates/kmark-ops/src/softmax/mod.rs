@@ -3,7 +3,7 @@
 mod cpu;
 mod mutants;
 
-use crate::Entry;
+use crate::{Entry, truth};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::fill::Fill;
@@ -49,14 +49,10 @@ impl Op for Softmax {
             let (mut y, mut slack) = (Vec::new(), Vec::new());
             for row in rows.clone() {
                 let x = inputs.take("x", row * n, n);
-                let max = x.iter().fold(f64::NEG_INFINITY, |m, v| m.max(*v));
-                let total: f64 = x.iter().map(|v| (v - max).exp()).sum();
-                for v in &x {
-                    let p = (v - max).exp() / total;
-                    y.push(p);
-                    // The argument of exp is rounded too: off by a unit times its size.
-                    slack.push(p * (k + 2.0 * u * (v - max).abs()));
-                }
+                let s = truth::softmax(&x);
+                // The argument of exp is rounded too: off by a unit times its size.
+                slack.extend(x.iter().zip(&s.p).map(|(x, p)| p * (k + 2.0 * u * (s.max - x))));
+                y.extend(s.p);
             }
             let region = Region::One(0);
             sink.put(Block { tensor: "y", start: rows.start * n, expect: &y, slack: &slack, region });

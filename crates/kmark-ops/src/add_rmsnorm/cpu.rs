@@ -1,0 +1,131 @@
+//! Residual addition with RMSNorm on the CPU.
+
+use super::outputs;
+use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, by_float, each_job, rms_rstd, simd, widen_weight};
+use kmark_core::case::Case;
+use kmark_device::buffer::Buffers;
+use kmark_device::{Impl, Launch};
+
+pub static IMPLS: &[&dyn Impl] = &[
+    &CpuImpl { name: "cpu/naive", about: "plain loops, one thread", source: include_str!("cpu.rs"), bind: bind_naive },
+    &CpuImpl { name: "cpu/simd", about: "vectorised rows, all cores", source: include_str!("cpu.rs"), bind: bind_simd },
+];
+
+fn bind_naive(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+    let eps = c.number("eps");
+    let (x, residual, w) = (b.get("x"), b.get("residual"), b.get("w"));
+    let (y, z) = (b.get(outputs(c).0), b.get(outputs(c).1));
+    let in_place = c.attr("form") == "inplace";
+    by_float!(c.dtype, T => Box::new(move || {
+        let w = widen_weight::<<T as Elem>::Acc>(&w);
+        let (mut y, mut z) = (y.write::<T>(), z.write::<T>());
+        if !in_place {
+            y.copy_from_slice(&x.read());
+            z.copy_from_slice(&residual.read());
+        }
+        naive::<T>(&mut y, &mut z, &w, eps)
+    }))
+}
+
+/// In place; `y` holds x and `z` the residual.
+fn naive<T: Elem>(y: &mut [T], z: &mut [T], w: &[T::Acc], eps: f64) {
+    let n = w.len();
+    for (y, z) in y.chunks_mut(n).zip(z.chunks_mut(n)) {
+        let mut squares = 0.0;
+        for i in 0..n {
+            z[i] = T::down(y[i].up() + z[i].up());
+            squares += z[i].up().to_f64() * z[i].up().to_f64();
+        }
+        let r = T::Acc::from_f64(1.0 / (squares / n as f64 + eps).sqrt());
+        for i in 0..n {
+            y[i] = T::down(z[i].up() * r * w[i]);
+        }
+    }
+}
+
+fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+    let (m, n, eps) = (c.axis("m"), c.axis("n"), c.number("eps"));
+    let (x, residual, w) = (b.get("x"), b.get("residual"), b.get("w"));
+    let (y, z) = (b.get(outputs(c).0), b.get(outputs(c).1));
+    let in_place = c.attr("form") == "inplace";
+    by_float!(c.dtype, T => Box::new(move || {
+        let w = widen_weight::<<T as Elem>::Acc>(&w);
+        let (mut y, mut z) = (y.write::<T>(), z.write::<T>());
+        let jobs = Jobs::rows(m, n);
+        let parts = jobs.ranges().zip(jobs.split(&mut y, n).zip(jobs.split(&mut z, n)));
+        if in_place {
+            each_job(parts, |(_, (x, residual))| simd(|| in_place_block::<T>(x, residual, &w, eps)));
+        } else {
+            let (x, residual) = (x.read::<T>(), residual.read::<T>());
+            each_job(parts, |(rows, (y, z))| {
+                let start = rows.start * n;
+                simd(|| out_block::<T>(&x[start..], &residual[start..], y, z, &w, m * n, eps))
+            });
+        }
+    }))
+}
+
+/// Lines that were just read are in the cache, so that nothing is won by streaming past it.
+#[inline(always)]
+fn in_place_block<T: Elem>(x: &mut [T], residual: &mut [T], w: &[T::Acc], eps: f64) {
+    let n = w.len();
+    let mut sum = Sum::<T>::new(n);
+    let mut output = Row::<T>::new(n, 0);
+    for (x, residual) in x.chunks_mut(n).zip(residual.chunks_mut(n)) {
+        sum.add(x, residual);
+        residual.copy_from_slice(&sum.rounded);
+        let r = rms_rstd(&sum.wide, eps);
+        output.store(x, &[], |i| sum.wide[i] * r * w[i]);
+    }
+}
+
+/// Some rows; `x` and `residual` start at the first of them and go on to the end of the tensor.
+#[inline(always)]
+fn out_block<T: Elem>(
+    x: &[T],
+    residual: &[T],
+    y: &mut [T],
+    z: &mut [T],
+    w: &[T::Acc],
+    elems: usize,
+    eps: f64,
+) {
+    let n = w.len();
+    let mut sum = Sum::<T>::new(n);
+    let mut output = Row::<T>::new(n, elems);
+    for (row, (y, z)) in y.chunks_mut(n).zip(z.chunks_mut(n)).enumerate() {
+        let ((x, x_later), (residual, residual_later)) = (x[row * n..].split_at(n), residual[row * n..].split_at(n));
+        sum.add(x, residual);
+        let r = rms_rstd(&sum.wide, eps);
+        output.store(z, &residual_later[..n.min(residual_later.len())], |i| sum.wide[i]);
+        output.store(y, &x_later[..n.min(x_later.len())], |i| sum.wide[i] * r * w[i]);
+    }
+}
+
+/// x + residual of one row as the dtype holds it, and the same in accumulators.
+struct Sum<T: Elem> {
+    wide: Vec<T::Acc>,
+    other: Vec<T::Acc>,
+    rounded: Vec<T>,
+}
+
+impl<T: Elem> Sum<T> {
+    fn new(n: usize) -> Sum<T> {
+        Sum {
+            wide: vec![T::Acc::ZERO; n],
+            other: vec![T::Acc::ZERO; n],
+            rounded: vec![bytemuck::Zeroable::zeroed(); n],
+        }
+    }
+
+    #[inline(always)]
+    fn add(&mut self, x: &[T], residual: &[T]) {
+        T::widen(x, &mut self.wide);
+        T::widen(residual, &mut self.other);
+        for (x, r) in self.wide.iter_mut().zip(&self.other) {
+            *x += *r;
+        }
+        T::narrow(&self.wide, &mut self.rounded);
+        T::widen(&self.rounded, &mut self.wide);
+    }
+}

@@ -1,0 +1,86 @@
+//! Residual addition fused with RMSNorm, in place as inference engines run it, or into new tensors.
+
+mod cpu;
+mod mutants;
+
+use crate::Entry;
+use kmark_core::case::Case;
+use kmark_core::cost::Cost;
+use kmark_core::fill::Fill;
+use kmark_core::gate::{Block, Region, Sink, sum_slack};
+use kmark_core::op::{Attr, AttrKind, Axis, Op, WEIGHT_DTYPES, by_rows};
+use kmark_core::tensor::{TensorSpec, View};
+
+pub static ENTRY: Entry = Entry { op: &AddRmsNorm, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+
+struct AddRmsNorm;
+
+/// The tensors that hold the normalised row and the sum: the inputs themselves in place, else `y` and `z`.
+fn outputs(c: &Case) -> (&'static str, &'static str) {
+    if c.attr("form") == "inplace" { ("x", "residual") } else { ("y", "z") }
+}
+
+impl Op for AddRmsNorm {
+    fn name(&self) -> &'static str {
+        "add-rmsnorm"
+    }
+    fn about(&self) -> &'static str {
+        "z = x + residual rounded to the dtype, y = z * rstd(z) * w; in place y becomes x and z becomes residual"
+    }
+    fn axes(&self) -> &'static [Axis] {
+        &[Axis { name: "m", about: "rows" }, Axis { name: "n", about: "row length" }]
+    }
+    fn attrs(&self) -> &'static [Attr] {
+        &[
+            Attr { name: "w", kind: WEIGHT_DTYPES, default: "same", about: "dtype of the weight" },
+            Attr { name: "eps", kind: AttrKind::Positive, default: "1e-6", about: "added to the mean square" },
+            Attr {
+                name: "form",
+                kind: AttrKind::OneOf(&["inplace", "out"]),
+                default: "inplace",
+                about: "whether x and residual are overwritten or y and z written",
+            },
+        ]
+    }
+    fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
+        let (m, n) = (c.axis("m"), c.axis("n"));
+        let fill = Fill::Rows { mean: 0.0, std: 1.0 };
+        let w = TensorSpec::input("w", c.attr_dtype("w"), &[n], Fill::Normal { mean: 1.0, std: 0.25 });
+        if c.attr("form") == "inplace" {
+            let inout = |name| TensorSpec::inout(name, c.dtype, &[m, n], fill);
+            return vec![inout("x"), inout("residual"), w];
+        }
+        let input = |name| TensorSpec::input(name, c.dtype, &[m, n], fill);
+        let output = |name| TensorSpec::output(name, c.dtype, &[m, n]);
+        vec![input("x"), input("residual"), w, output("y"), output("z")]
+    }
+    fn cost(&self, c: &Case) -> Cost {
+        let (m, n) = (c.axis("m") as u64, c.axis("n") as u64);
+        let (e, w) = (c.dtype.size() as u64, c.attr_dtype("w").size() as u64);
+        Cost { bytes_read: 2 * m * n * e + n * w, bytes_written: 2 * m * n * e, flops: 5 * m * n }
+    }
+    fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
+        let (m, n, eps) = (c.axis("m"), c.axis("n"), c.number("eps"));
+        let (y_name, z_name) = outputs(c);
+        let w = inputs.all("w");
+        let k = sum_slack(c.acc(), n);
+        by_rows(m, n, |rows| {
+            let (mut y, mut z) = (Vec::new(), Vec::new());
+            for row in rows.clone() {
+                let (x, residual) = (inputs.take("x", row * n, n), inputs.take("residual", row * n, n));
+                let sum: Vec<f64> = x.iter().zip(&residual).map(|(x, r)| x + r).collect();
+                let rounded: Vec<f64> = sum.iter().map(|z| c.dtype.round(*z)).collect();
+                let r = 1.0 / (rounded.iter().map(|v| v * v).sum::<f64>() / n as f64 + eps).sqrt();
+                y.extend(rounded.iter().zip(&w).map(|(z, w)| z * r * w));
+                z.extend(sum);
+            }
+            let (start, region) = (rows.start * n, Region::One(0));
+            let slack: Vec<f64> = y.iter().map(|y| k * y.abs()).collect();
+            sink.put(Block { tensor: y_name, start, expect: &y, slack: &slack, region });
+            // One addition and one rounding. A sum in f32 on the way does no harm: with 24 bits, at least twice the 11
+            // of f16 and two more, rounding twice is rounding once.
+            let none = vec![0.0; z.len()];
+            sink.put(Block { tensor: z_name, start, expect: &z, slack: &none, region });
+        });
+    }
+}

@@ -1,0 +1,98 @@
+//! Residual addition with RMSNorm done wrong.
+
+use super::outputs;
+use crate::mutants::{Mutant, read, write};
+use kmark_core::case::Case;
+use kmark_device::Launch;
+use kmark_device::buffer::Buffers;
+
+pub static MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "unrounded-sum",
+        about: "normalises x + residual before it is rounded, so that y does not belong to z",
+        // Wider types add and store in one precision; short rows are 1 up to a sign whatever the rounding.
+        applies: |c| c.dtype.size() == 2 && c.axis("n") >= 8 && c.axis("m") * c.axis("n") >= 64,
+        spoil: |right, c, b| {
+            with_inputs(right, c, b, |out, row| {
+                let sum: Vec<f64> = row.x.iter().zip(row.residual).map(|(x, r)| x + r).collect();
+                let r = rstd(&sum, row.eps);
+                out.y.iter_mut().zip(&sum).zip(row.w).for_each(|((y, z), w)| *y = z * r * w);
+            })
+        },
+    },
+    Mutant {
+        name: "residual-kept",
+        about: "the new residual is the old one",
+        applies: |_| true,
+        spoil: |right, c, b| with_inputs(right, c, b, |out, row| out.z.copy_from_slice(row.residual)),
+    },
+    Mutant {
+        name: "rstd-of-x",
+        about: "the mean square is that of x without the residual",
+        applies: |_| true,
+        spoil: |right, c, b| {
+            with_inputs(right, c, b, |out, row| {
+                let factor = rstd(row.x, row.eps) / rstd(out.z, row.eps);
+                out.y.iter_mut().for_each(|y| *y *= factor);
+            })
+        },
+    },
+    Mutant {
+        name: "eps-missing",
+        about: "eps is left out, so a row of zeros divides by zero and a tiny row is scaled wrongly",
+        applies: |c| c.axis("m") > 5,
+        spoil: |right, c, b| {
+            with_inputs(right, c, b, |out, row| {
+                let r = rstd(out.z, 0.0);
+                out.y.iter_mut().zip(&*out.z).zip(row.w).for_each(|((y, z), w)| *y = z * r * w);
+            })
+        },
+    },
+    Mutant {
+        name: "weight-shifted",
+        about: "each column takes its neighbour's weight",
+        applies: |c| c.axis("n") > 1,
+        spoil: |right, c, b| {
+            with_inputs(right, c, b, |out, row| {
+                let n = row.w.len();
+                out.y.iter_mut().enumerate().for_each(|(i, y)| *y *= row.w[(i + 1) % n] / row.w[i]);
+            })
+        },
+    },
+];
+
+/// A row as it was before the launch.
+struct Before<'a> {
+    x: &'a [f64],
+    residual: &'a [f64],
+    w: &'a [f64],
+    eps: f64,
+}
+
+/// The right answer for a row.
+struct Out<'a> {
+    y: &'a mut [f64],
+    z: &'a mut [f64],
+}
+
+fn rstd(z: &[f64], eps: f64) -> f64 {
+    1.0 / (z.iter().map(|v| v * v).sum::<f64>() / z.len() as f64 + eps).sqrt()
+}
+
+/// Keeps the inputs, which the right impl may overwrite, and spoils its answer row by row.
+fn with_inputs(mut right: Box<dyn Launch>, c: &Case, b: &Buffers, spoil: fn(Out, Before)) -> Box<dyn Launch> {
+    let (n, eps) = (c.axis("n"), c.number("eps"));
+    let (x, residual, w) = (b.get("x"), b.get("residual"), b.get("w"));
+    let (y, z) = (b.get(outputs(c).0), b.get(outputs(c).1));
+    Box::new(move || {
+        let (x, residual, w) = (read(&x), read(&residual), read(&w));
+        right.launch().expect("CPU impls do not fail");
+        let (mut y_out, mut z_out) = (read(&y), read(&z));
+        let rows = y_out.chunks_mut(n).zip(z_out.chunks_mut(n)).zip(x.chunks(n).zip(residual.chunks(n)));
+        for ((y, z), (x, residual)) in rows {
+            spoil(Out { y, z }, Before { x, residual, w: &w, eps });
+        }
+        write(&y, &y_out);
+        write(&z, &z_out);
+    })
+}

@@ -1,0 +1,82 @@
+//! Backward of cross entropy on the CPU.
+
+use crate::cpu::{CpuImpl, Elem, Jobs, PIECE, Real, Row, by_float, each_job, exp, simd};
+use kmark_core::case::Case;
+use kmark_device::buffer::Buffers;
+use kmark_device::{Impl, Launch};
+
+pub static IMPLS: &[&dyn Impl] = &[
+    &CpuImpl { name: "cpu/naive", about: "plain loops, one thread", source: include_str!("cpu.rs"), bind: bind_naive },
+    &CpuImpl { name: "cpu/simd", about: "vectorised rows, all cores", source: include_str!("cpu.rs"), bind: bind_simd },
+];
+
+/// What belongs to each row beside its logits.
+struct Rows<'a, A> {
+    target: &'a [i64],
+    dloss: &'a [A],
+    lse: &'a [A],
+    ignore: i64,
+}
+
+fn bind_naive(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+    let ignore = c.number("ignore") as i64;
+    let (x, target, dloss, lse, dx) = (b.get("x"), b.get("target"), b.get("dloss"), b.get("lse"), b.get("dx"));
+    by_float!(c.dtype, T => Box::new(move || {
+        let (target, dloss, lse) = (target.read(), dloss.read(), lse.read());
+        let rows = Rows { target: &target, dloss: &dloss, lse: &lse, ignore };
+        naive::<T>(&x.read(), rows, &mut dx.write())
+    }))
+}
+
+fn naive<T: Elem>(x: &[T], rows: Rows<T::Acc>, dx: &mut [T]) {
+    let n = x.len() / rows.target.len();
+    for (row, (x, dx)) in x.chunks(n).zip(dx.chunks_mut(n)).enumerate() {
+        let target = rows.target[row];
+        for i in 0..n {
+            let hot = if target == i as i64 { T::Acc::ONE } else { T::Acc::ZERO };
+            let gradient = rows.dloss[row] * ((x[i].up() - rows.lse[row]).exp_exact() - hot);
+            dx[i] = T::down(if target == rows.ignore { T::Acc::ZERO } else { gradient });
+        }
+    }
+}
+
+fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+    let (m, n, ignore) = (c.axis("m"), c.axis("n"), c.number("ignore") as i64);
+    let (x, target, dloss, lse, dx) = (b.get("x"), b.get("target"), b.get("dloss"), b.get("lse"), b.get("dx"));
+    by_float!(c.dtype, T => Box::new(move || {
+        let (x, target, dloss, lse) = (x.read::<T>(), target.read::<i64>(), dloss.read(), lse.read());
+        let mut dx = dx.write::<T>();
+        let jobs = Jobs::rows(m, n);
+        each_job(jobs.ranges().zip(jobs.split(&mut dx, n)), |(at, dx)| {
+            let x = &x[at.start * n..];
+            let rows = Rows { target: &target[at.clone()], dloss: &dloss[at.clone()], lse: &lse[at], ignore };
+            simd(|| block::<T>(x, rows, dx, m * n))
+        });
+    }))
+}
+
+/// Some rows; `x` starts at the first of them and goes on to the end of the tensor.
+#[inline(always)]
+fn block<T: Elem>(x: &[T], rows: Rows<T::Acc>, dx: &mut [T], elems: usize) {
+    let n = dx.len() / rows.target.len();
+    let piece = n.min(PIECE);
+    let (mut input, mut output) = (Row::<T>::new(piece, 0), Row::<T>::new(piece, elems));
+    for (row, dx) in dx.chunks_mut(n).enumerate() {
+        let (target, dloss, lse) = (rows.target[row], rows.dloss[row], rows.lse[row]);
+        let ignored = target == rows.ignore;
+        for (i, dx) in dx.chunks_mut(PIECE).enumerate() {
+            let (now, later) = x[row * n + i * PIECE..].split_at(dx.len());
+            let later = &later[..PIECE.min(later.len())];
+            if ignored {
+                output.store(dx, later, |_| T::Acc::ZERO);
+            } else {
+                let x = input.load(now);
+                output.store(dx, later, |i| dloss * exp(x[i] - lse));
+            }
+        }
+        if !ignored {
+            let t = target as usize;
+            dx[t] = T::down(dloss * (exp(x[row * n + t].up() - lse) - T::Acc::ONE));
+        }
+    }
+}

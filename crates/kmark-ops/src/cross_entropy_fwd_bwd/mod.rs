@@ -1,0 +1,72 @@
+//! Cross entropy and its backward in one: the gradient of the logits, nothing else leaves the kernel.
+
+mod cpu;
+mod mutants;
+
+use crate::{Entry, truth};
+use kmark_core::case::Case;
+use kmark_core::cost::Cost;
+use kmark_core::dtype::DType;
+use kmark_core::fill::Fill;
+use kmark_core::gate::{Block, Invariant, Region, Sink, sum_slack};
+use kmark_core::op::{Attr, AttrKind, Axis, Op, by_rows};
+use kmark_core::tensor::{TensorSpec, View};
+
+pub static ENTRY: Entry = Entry { op: &CrossEntropyFwdBwd, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+
+struct CrossEntropyFwdBwd;
+
+impl Op for CrossEntropyFwdBwd {
+    fn name(&self) -> &'static str {
+        "cross-entropy-fwd-bwd"
+    }
+    fn about(&self) -> &'static str {
+        "dx = dloss * (softmax(x) - onehot(target)) per row; an ignored row is 0"
+    }
+    fn axes(&self) -> &'static [Axis] {
+        &[Axis { name: "m", about: "rows" }, Axis { name: "n", about: "classes" }]
+    }
+    fn attrs(&self) -> &'static [Attr] {
+        &[Attr { name: "ignore", kind: AttrKind::Integer, default: "-100", about: "target of a row that is ignored" }]
+    }
+    fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
+        let (m, n) = (c.axis("m"), c.axis("n"));
+        let classes = Fill::Classes { classes: n, ignore: c.number("ignore") as i64 };
+        vec![
+            TensorSpec::input("x", c.dtype, &[m, n], Fill::Normal { mean: 0.0, std: 3.0 }),
+            TensorSpec::input("target", DType::I64, &[m], classes),
+            TensorSpec::input("dloss", c.acc(), &[m], Fill::Normal { mean: 0.0, std: 1.0 }),
+            TensorSpec::output("dx", c.dtype, &[m, n]),
+        ]
+    }
+    fn cost(&self, c: &Case) -> Cost {
+        let (m, n, e) = (c.axis("m") as u64, c.axis("n") as u64, c.dtype.size() as u64);
+        let read = m * n * e + m * (8 + c.acc().size() as u64);
+        // Maximum, difference, exponential, sum, scale.
+        Cost { bytes_read: read, bytes_written: m * n * e, flops: 5 * m * n }
+    }
+    fn regions(&self) -> &'static [&'static str] {
+        truth::CLASS_REGIONS
+    }
+    fn invariants(&self, _: &Case) -> Vec<Invariant> {
+        vec![Invariant::RowSum { tensor: "dx", to: 0.0 }]
+    }
+    fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
+        let (m, n, ignore) = (c.axis("m"), c.axis("n"), c.number("ignore"));
+        let (target, dloss) = (inputs.all("target"), inputs.all("dloss"));
+        let (k, u) = (sum_slack(c.acc(), n), c.acc().unit());
+        by_rows(m, n, |rows| {
+            let mut out = truth::ClassGradient::new(u);
+            for row in rows.clone() {
+                let x = inputs.take("x", row * n, n);
+                let target = (target[row] != ignore).then_some(target[row] as usize);
+                let s = truth::softmax(&x);
+                // As in softmax, with the sum's own share of the rounded arguments.
+                let p = x.iter().zip(&s.p).map(|(x, p)| (*p, k + u * (2.0 * (s.max - x) + s.drift)));
+                out.row(dloss[row], target, p);
+            }
+            let (start, region) = (rows.start * n, Region::Each(&out.regions));
+            sink.put(Block { tensor: "dx", start, expect: &out.dx, slack: &out.slack, region });
+        });
+    }
+}

@@ -1,0 +1,111 @@
+//! LayerNorm on the CPU.
+
+use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, by_float, each_job, simd, sum, widen_weight};
+use kmark_core::case::Case;
+use kmark_device::buffer::{Buffer, Buffers};
+use kmark_device::{Impl, Launch};
+
+pub static IMPLS: &[&dyn Impl] = &[
+    &CpuImpl { name: "cpu/naive", about: "plain loops, one thread", source: include_str!("cpu.rs"), bind: bind_naive },
+    &CpuImpl { name: "cpu/simd", about: "vectorised rows, all cores", source: include_str!("cpu.rs"), bind: bind_simd },
+];
+
+/// Weight and bias in accumulators; a case without a bias has one of zeros.
+struct Affine<A> {
+    w: Vec<A>,
+    b: Vec<A>,
+    eps: f64,
+}
+
+impl<A: Real> Affine<A> {
+    fn of(w: &Buffer, b: Option<&Buffer>, eps: f64) -> Affine<A> {
+        let w = widen_weight::<A>(w);
+        let b = b.map_or(vec![A::ZERO; w.len()], widen_weight);
+        Affine { w, b, eps }
+    }
+}
+
+/// Where the statistics of some rows go, if the case saves them.
+struct Stats<'a, A> {
+    mean: Option<&'a mut [A]>,
+    rstd: Option<&'a mut [A]>,
+}
+
+impl<A: Real> Stats<'_, A> {
+    fn save(&mut self, row: usize, mean: A, rstd: A) {
+        if let (Some(means), Some(rstds)) = (&mut self.mean, &mut self.rstd) {
+            means[row] = mean;
+            rstds[row] = rstd;
+        }
+    }
+}
+
+fn bind_naive(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+    let eps = c.number("eps");
+    let (x, w, y) = (b.get("x"), b.get("w"), b.get("y"));
+    let bias = c.flag("bias").then(|| b.get("b"));
+    let stats = c.flag("stats").then(|| (b.get("mean"), b.get("rstd")));
+    by_float!(c.dtype, T => Box::new(move || {
+        let mut stats = stats.as_ref().map(|(m, r)| (m.write(), r.write()));
+        let (mean, rstd) = stats.as_mut().map_or((None, None), |(m, r)| (Some(&mut **m), Some(&mut **r)));
+        let affine = Affine::of(&w, bias.as_ref(), eps);
+        naive::<T>(&x.read(), &affine, &mut y.write(), Stats { mean, rstd })
+    }))
+}
+
+fn naive<T: Elem>(x: &[T], affine: &Affine<T::Acc>, y: &mut [T], mut stats: Stats<T::Acc>) {
+    let n = affine.w.len();
+    for (row, (x, y)) in x.chunks(n).zip(y.chunks_mut(n)).enumerate() {
+        let mut total = 0.0;
+        for v in x {
+            total += v.up().to_f64();
+        }
+        let mean = total / n as f64;
+        let mut squares = 0.0;
+        for v in x {
+            squares += (v.up().to_f64() - mean) * (v.up().to_f64() - mean);
+        }
+        let r = T::Acc::from_f64(1.0 / (squares / n as f64 + affine.eps).sqrt());
+        let mean = T::Acc::from_f64(mean);
+        for i in 0..n {
+            y[i] = T::down((x[i].up() - mean) * r * affine.w[i] + affine.b[i]);
+        }
+        stats.save(row, mean, r);
+    }
+}
+
+fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+    let (m, n, eps) = (c.axis("m"), c.axis("n"), c.number("eps"));
+    let (x, w, y) = (b.get("x"), b.get("w"), b.get("y"));
+    let bias = c.flag("bias").then(|| b.get("b"));
+    let stats = c.flag("stats").then(|| (b.get("mean"), b.get("rstd")));
+    by_float!(c.dtype, T => Box::new(move || {
+        let mut stats = stats.as_ref().map(|(m, r)| (m.write(), r.write()));
+        let (mean, rstd) = stats.as_mut().map_or((None, None), |(m, r)| (Some(&mut **m), Some(&mut **r)));
+        let affine = Affine::of(&w, bias.as_ref(), eps);
+        let (x, mut y) = (x.read::<T>(), y.write::<T>());
+        let jobs = Jobs::rows(m, n);
+        let stats = jobs.split_if(mean).zip(jobs.split_if(rstd)).map(|(mean, rstd)| Stats { mean, rstd });
+        each_job(jobs.ranges().zip(jobs.split(&mut y, n)).zip(stats), |((rows, y), stats)| {
+            simd(|| block::<T>(&x[rows.start * n..], &affine, y, stats, m * n))
+        });
+    }))
+}
+
+/// Some rows; `x` starts at the first of them and goes on to the end of the tensor. The variance is summed around the
+/// mean, in a pass of its own: the difference of mean square and squared mean loses every digit in an even row.
+#[inline(always)]
+fn block<T: Elem>(x: &[T], affine: &Affine<T::Acc>, y: &mut [T], mut stats: Stats<T::Acc>, elems: usize) {
+    let (w, b) = (&affine.w[..], &affine.b[..]);
+    let n = w.len();
+    let (inverse, eps) = (T::Acc::from_f64(1.0 / n as f64), T::Acc::from_f64(affine.eps));
+    let (mut input, mut output) = (Row::<T>::new(n, elems), Row::<T>::new(n, elems));
+    for (row, y) in y.chunks_mut(n).enumerate() {
+        let (now, later) = x[row * n..].split_at(n);
+        let wide = input.load(now);
+        let mean = sum(wide, |v| v) * inverse;
+        let r = T::Acc::ONE / (sum(wide, |v| (v - mean) * (v - mean)) * inverse + eps).sqrt();
+        output.store(y, &later[..n.min(later.len())], |i| (wide[i] - mean) * r * w[i] + b[i]);
+        stats.save(row, mean, r);
+    }
+}

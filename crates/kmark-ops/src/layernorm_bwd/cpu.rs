@@ -1,0 +1,116 @@
+//! Backward of LayerNorm on the CPU.
+
+use crate::cpu::{
+    CpuImpl, Elem, Jobs, Real, Row, add_up, by_float, each_job, simd, store_weight, sum, sum2, widen_weight,
+};
+use kmark_core::case::Case;
+use kmark_device::buffer::Buffers;
+use kmark_device::{Impl, Launch};
+
+pub static IMPLS: &[&dyn Impl] = &[
+    &CpuImpl { name: "cpu/naive", about: "plain loops, one thread", source: include_str!("cpu.rs"), bind: bind_naive },
+    &CpuImpl { name: "cpu/simd", about: "vectorised rows, all cores", source: include_str!("cpu.rs"), bind: bind_simd },
+];
+
+/// What a block of rows reads. `x` and `dout` start at its first row.
+struct Inputs<'a, T: Elem> {
+    x: &'a [T],
+    w: &'a [T::Acc],
+    dout: &'a [T],
+    mean: &'a [T::Acc],
+    rstd: &'a [T::Acc],
+}
+
+fn bind_naive(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+    let (x, w, dout, mean, rstd) = (b.get("x"), b.get("w"), b.get("dout"), b.get("mean"), b.get("rstd"));
+    let (dx, dw, dbias) = (b.get("dx"), b.get("dw"), c.flag("bias").then(|| b.get("dbias")));
+    by_float!(c.dtype, T => Box::new(move || {
+        let w = widen_weight::<<T as Elem>::Acc>(&w);
+        let (x, dout, mean, rstd) = (x.read::<T>(), dout.read::<T>(), mean.read(), rstd.read());
+        let inputs = Inputs { x: &x, w: &w, dout: &dout, mean: &mean, rstd: &rstd };
+        let (weight, bias) = naive::<T>(inputs, &mut dx.write());
+        store_weight(&dw, &weight);
+        if let Some(dbias) = &dbias {
+            store_weight(dbias, &bias);
+        }
+    }))
+}
+
+/// Writes `dx` and returns dw and dbias.
+fn naive<T: Elem>(a: Inputs<T>, dx: &mut [T]) -> (Vec<f64>, Vec<f64>) {
+    let n = a.w.len();
+    let (mut dw, mut dbias) = (vec![0.0; n], vec![0.0; n]);
+    for (row, (mean, r)) in a.mean.iter().zip(a.rstd).enumerate() {
+        let at = row * n..(row + 1) * n;
+        let (x, dout, dx) = (&a.x[at.clone()], &a.dout[at.clone()], &mut dx[at]);
+        let (mut g_mean, mut dot_mean) = (0.0, 0.0);
+        for i in 0..n {
+            let (xh, dout) = ((x[i].up() - *mean) * *r, dout[i].up());
+            g_mean += (dout * a.w[i]).to_f64() / n as f64;
+            dot_mean += (xh * dout * a.w[i]).to_f64() / n as f64;
+            dw[i] += (xh * dout).to_f64();
+            dbias[i] += dout.to_f64();
+        }
+        let (g_mean, dot_mean) = (T::Acc::from_f64(g_mean), T::Acc::from_f64(dot_mean));
+        for i in 0..n {
+            let (xh, g) = ((x[i].up() - *mean) * *r, dout[i].up() * a.w[i]);
+            dx[i] = T::down((g - g_mean - xh * dot_mean) * *r);
+        }
+    }
+    (dw, dbias)
+}
+
+fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+    let (m, n) = (c.axis("m"), c.axis("n"));
+    let (x, w, dout, mean, rstd) = (b.get("x"), b.get("w"), b.get("dout"), b.get("mean"), b.get("rstd"));
+    let (dx, dw, dbias) = (b.get("dx"), b.get("dw"), c.flag("bias").then(|| b.get("dbias")));
+    let with_bias = c.flag("bias");
+    by_float!(c.dtype, T => Box::new(move || {
+        let w = widen_weight::<<T as Elem>::Acc>(&w);
+        let (x, dout, mean, rstd) = (x.read::<T>(), dout.read::<T>(), mean.read(), rstd.read());
+        let mut dx = dx.write::<T>();
+        let jobs = Jobs::few(m, n);
+        let partials = each_job(jobs.ranges().zip(jobs.split(&mut dx, n)), |(rows, dx)| {
+            let start = rows.start * n;
+            let (mean, rstd) = (&mean[rows.clone()], &rstd[rows]);
+            let inputs = Inputs { x: &x[start..], w: &w, dout: &dout[start..], mean, rstd };
+            simd(|| block::<T>(inputs, dx, m * n, with_bias))
+        });
+        let (weight, bias) = partials.into_iter().unzip();
+        store_weight(&dw, &add_up(weight));
+        if let Some(dbias) = &dbias {
+            store_weight(dbias, &add_up(bias));
+        }
+    }))
+}
+
+/// Some rows. Returns their part of dw and of dbias, which stays zero if nobody wants it.
+#[inline(always)]
+fn block<T: Elem>(a: Inputs<T>, dx: &mut [T], elems: usize, with_bias: bool) -> (Vec<T::Acc>, Vec<T::Acc>) {
+    let (w, n) = (a.w, a.w.len());
+    let inverse = T::Acc::from_f64(1.0 / n as f64);
+    let (mut x_row, mut dout_row) = (Row::<T>::new(n, 0), Row::<T>::new(n, 0));
+    let mut output = Row::<T>::new(n, elems);
+    let (mut dw, mut dbias) = (vec![T::Acc::ZERO; n], vec![T::Acc::ZERO; n]);
+    let (mut xhs, mut gs) = (vec![T::Acc::ZERO; n], vec![T::Acc::ZERO; n]);
+    for (row, dx) in dx.chunks_mut(n).enumerate() {
+        let (now, later) = a.x[row * n..].split_at(n);
+        let (x, dout) = (x_row.load(now), dout_row.load(&a.dout[row * n..(row + 1) * n]));
+        let (mean, r) = (a.mean[row], a.rstd[row]);
+        for i in 0..n {
+            let xh = (x[i] - mean) * r;
+            xhs[i] = xh;
+            gs[i] = dout[i] * w[i];
+            dw[i] += dout[i] * xh;
+        }
+        if with_bias {
+            for (b, d) in dbias.iter_mut().zip(dout) {
+                *b += *d;
+            }
+        }
+        let g_mean = sum(&gs, |g| g) * inverse;
+        let dot_mean = sum2(&xhs, &gs, |xh, g| xh * g) * inverse;
+        output.store(dx, &later[..n.min(later.len())], |i| (gs[i] - g_mean - xhs[i] * dot_mean) * r);
+    }
+    (dw, dbias)
+}

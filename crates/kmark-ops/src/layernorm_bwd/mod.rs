@@ -1,0 +1,109 @@
+//! Backward of LayerNorm: the gradients of the input, the weight and the bias, from the saved mean and rstd.
+
+mod cpu;
+mod mutants;
+
+use crate::{Entry, truth};
+use kmark_core::case::Case;
+use kmark_core::cost::Cost;
+use kmark_core::fill::Fill;
+use kmark_core::gate::{Block, Region, Sink, sum_slack};
+use kmark_core::op::{Attr, AttrKind, Axis, Op, WEIGHT_DTYPES, YES_NO};
+use kmark_core::tensor::{TensorSpec, View};
+use std::ops::Range;
+
+pub static ENTRY: Entry = Entry { op: &LayerNormBwd, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+
+struct LayerNormBwd;
+
+impl Op for LayerNormBwd {
+    fn name(&self) -> &'static str {
+        "layernorm-bwd"
+    }
+    fn about(&self) -> &'static str {
+        "dx = (g - mean(g) - xh * mean(xh * g)) * rstd per row, dw = sum over rows of dout * xh, dbias = sum of dout"
+    }
+    fn axes(&self) -> &'static [Axis] {
+        &[Axis { name: "m", about: "rows" }, Axis { name: "n", about: "row length" }]
+    }
+    fn attrs(&self) -> &'static [Attr] {
+        &[
+            Attr { name: "w", kind: WEIGHT_DTYPES, default: "same", about: "dtype of the weight and the gradients of it" },
+            Attr { name: "eps", kind: AttrKind::Positive, default: "1e-6", about: "added to the variance" },
+            Attr { name: "bias", kind: YES_NO, default: "no", about: "whether dbias is an output" },
+        ]
+    }
+    fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
+        let (m, n, w) = (c.axis("m"), c.axis("n"), c.attr_dtype("w"));
+        let mut t = vec![
+            TensorSpec::input("x", c.dtype, &[m, n], Fill::Rows { mean: 0.5, std: 1.0 }),
+            TensorSpec::input("w", w, &[n], Fill::Normal { mean: 1.0, std: 0.25 }),
+            TensorSpec::input("dout", c.dtype, &[m, n], Fill::Normal { mean: 0.0, std: 1.0 }),
+            TensorSpec::input("mean", c.acc(), &[m], Fill::Derived),
+            TensorSpec::input("rstd", c.acc(), &[m], Fill::Derived),
+            TensorSpec::output("dx", c.dtype, &[m, n]),
+            TensorSpec::output("dw", w, &[n]),
+        ];
+        if c.flag("bias") {
+            t.push(TensorSpec::output("dbias", w, &[n]));
+        }
+        t
+    }
+    fn cost(&self, c: &Case) -> Cost {
+        let (m, n) = (c.axis("m") as u64, c.axis("n") as u64);
+        let (e, w) = (c.dtype.size() as u64, c.attr_dtype("w").size() as u64);
+        let gradients = if c.flag("bias") { 2 } else { 1 };
+        let read = 2 * m * n * e + n * w + 2 * m * c.acc().size() as u64;
+        // xh in two, g, two means in three, two differences, product and scale in four, dw in two, dbias in one.
+        let flops = (11 + gradients) * m * n;
+        Cost { bytes_read: read, bytes_written: m * n * e + gradients * n * w, flops }
+    }
+    fn derive(&self, c: &Case, tensor: &str, inputs: &View, rows: Range<usize>, out: &mut [f64]) {
+        let (n, eps) = (c.axis("n"), c.number("eps"));
+        for (row, v) in rows.zip(out) {
+            let x = inputs.take("x", row * n, n);
+            let mean = x.iter().sum::<f64>() / n as f64;
+            let variance = || x.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n as f64;
+            *v = if tensor == "mean" { mean } else { 1.0 / (variance() + eps).sqrt() };
+        }
+    }
+    fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
+        let (m, n) = (c.axis("m"), c.axis("n"));
+        let (w, mean, rstd) = (inputs.all("w"), inputs.all("mean"), inputs.all("rstd"));
+        let k = sum_slack(c.acc(), n);
+        let region = Region::One(0);
+        let [dw, dbias] = truth::by_rows_summed(m, n, |rows, [dw, dbias]| {
+            let (mut dx, mut slack) = (Vec::new(), Vec::new());
+            for row in rows.clone() {
+                let r = rstd[row];
+                let mut xh = inputs.take("x", row * n, n);
+                xh.iter_mut().for_each(|x| *x = (*x - mean[row]) * r);
+                let dout = inputs.take("dout", row * n, n);
+                // Mean of g and of xh * g, and of their magnitudes.
+                let (mut g_mean, mut g_size, mut dot_mean, mut dot_size) = (0.0, 0.0, 0.0, 0.0);
+                for i in 0..n {
+                    let g = dout[i] * w[i] / n as f64;
+                    g_mean += g;
+                    g_size += g.abs();
+                    dot_mean += g * xh[i];
+                    dot_size += (g * xh[i]).abs();
+                    dw.add(i, dout[i] * xh[i]);
+                    dbias.add(i, dout[i]);
+                }
+                for i in 0..n {
+                    let g = dout[i] * w[i];
+                    dx.push((g - g_mean - xh[i] * dot_mean) * r);
+                    slack.push(k * (g.abs() + g_size + xh[i].abs() * dot_size) * r);
+                }
+            }
+            sink.put(Block { tensor: "dx", start: rows.start * n, expect: &dx, slack: &slack, region });
+        });
+        let k = sum_slack(c.acc(), m);
+        for (tensor, sums) in [("dw", dw), ("dbias", dbias)] {
+            if tensor == "dw" || c.flag("bias") {
+                let slack: Vec<f64> = sums.size.iter().map(|s| k * s).collect();
+                sink.put(Block { tensor, start: 0, expect: &sums.value, slack: &slack, region });
+            }
+        }
+    }
+}

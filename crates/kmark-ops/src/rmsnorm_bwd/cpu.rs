@@ -1,0 +1,87 @@
+//! Backward of RMSNorm on the CPU.
+
+use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, add_up, by_float, each_job, simd, store_weight, sum2, widen_weight};
+use kmark_core::case::Case;
+use kmark_device::buffer::Buffers;
+use kmark_device::{Impl, Launch};
+
+pub static IMPLS: &[&dyn Impl] = &[
+    &CpuImpl { name: "cpu/naive", about: "plain loops, one thread", source: include_str!("cpu.rs"), bind: bind_naive },
+    &CpuImpl { name: "cpu/simd", about: "vectorised rows, all cores", source: include_str!("cpu.rs"), bind: bind_simd },
+];
+
+fn bind_naive(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+    let (x, w, dout, rstd) = (b.get("x"), b.get("w"), b.get("dout"), b.get("rstd"));
+    let (dx, dw) = (b.get("dx"), b.get("dw"));
+    by_float!(c.dtype, T => Box::new(move || {
+        let w = widen_weight::<<T as Elem>::Acc>(&w);
+        store_weight(&dw, &naive::<T>(&x.read(), &w, &dout.read(), &rstd.read(), &mut dx.write()));
+    }))
+}
+
+/// Writes `dx` and returns dw.
+fn naive<T: Elem>(x: &[T], w: &[T::Acc], dout: &[T], rstd: &[T::Acc], dx: &mut [T]) -> Vec<f64> {
+    let n = w.len();
+    let mut dw = vec![0.0; n];
+    for (row, r) in rstd.iter().enumerate() {
+        let at = row * n..(row + 1) * n;
+        let (x, dout, dx) = (&x[at.clone()], &dout[at.clone()], &mut dx[at]);
+        let mut mean = 0.0;
+        for i in 0..n {
+            let (xh, dout) = (x[i].up() * *r, dout[i].up());
+            mean += (xh * dout * w[i]).to_f64() / n as f64;
+            dw[i] += (xh * dout).to_f64();
+        }
+        for i in 0..n {
+            let (xh, g) = (x[i].up() * *r, dout[i].up() * w[i]);
+            dx[i] = T::down((g - xh * T::Acc::from_f64(mean)) * *r);
+        }
+    }
+    dw
+}
+
+fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+    let (m, n) = (c.axis("m"), c.axis("n"));
+    let (x, w, dout, rstd) = (b.get("x"), b.get("w"), b.get("dout"), b.get("rstd"));
+    let (dx, dw) = (b.get("dx"), b.get("dw"));
+    by_float!(c.dtype, T => Box::new(move || {
+        let w = widen_weight::<<T as Elem>::Acc>(&w);
+        let (x, dout, rstd, mut dx) = (x.read::<T>(), dout.read::<T>(), rstd.read(), dx.write::<T>());
+        let jobs = Jobs::few(m, n);
+        let partials = each_job(jobs.ranges().zip(jobs.split(&mut dx, n)), |(rows, dx)| {
+            let start = rows.start * n;
+            simd(|| block::<T>(&x[start..], &w, &dout[start..], &rstd[rows], dx, m * n))
+        });
+        store_weight(&dw, &add_up(partials));
+    }))
+}
+
+/// Some rows; `x` and `dout` start at the first of them and go on to the end. Returns the rows' part of dw.
+#[inline(always)]
+fn block<T: Elem>(
+    x: &[T],
+    w: &[T::Acc],
+    dout: &[T],
+    rstd: &[T::Acc],
+    dx: &mut [T],
+    elems: usize,
+) -> Vec<T::Acc> {
+    let n = w.len();
+    let inverse = T::Acc::from_f64(1.0 / n as f64);
+    let (mut x_row, mut dout_row) = (Row::<T>::new(n, 0), Row::<T>::new(n, 0));
+    let mut output = Row::<T>::new(n, elems);
+    let mut dw = vec![T::Acc::ZERO; n];
+    let mut products = vec![T::Acc::ZERO; n];
+    for (row, dx) in dx.chunks_mut(n).enumerate() {
+        let (now, later) = x[row * n..].split_at(n);
+        let (x, dout, r) = (x_row.load(now), dout_row.load(&dout[row * n..(row + 1) * n]), rstd[row]);
+        for i in 0..n {
+            let product = x[i] * r * dout[i];
+            products[i] = product;
+            dw[i] += product;
+        }
+        let mean = sum2(&products, w, |p, w| p * w) * inverse;
+        output.store(dx, &later[..n.min(later.len())], |i| (dout[i] * w[i] - x[i] * r * mean) * r);
+    }
+    dw
+}

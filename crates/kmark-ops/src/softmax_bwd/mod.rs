@@ -1,0 +1,74 @@
+//! Backward of softmax, from its saved output.
+
+mod cpu;
+mod mutants;
+
+use crate::{Entry, truth};
+use kmark_core::case::Case;
+use kmark_core::cost::Cost;
+use kmark_core::fill::{self, Fill};
+use kmark_core::gate::{Block, Invariant, Region, Sink, sum_slack};
+use kmark_core::op::{Attr, Axis, Op, by_rows};
+use kmark_core::tensor::{TensorSpec, View};
+use std::ops::Range;
+
+pub static ENTRY: Entry = Entry { op: &SoftmaxBwd, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+
+struct SoftmaxBwd;
+
+impl Op for SoftmaxBwd {
+    fn name(&self) -> &'static str {
+        "softmax-bwd"
+    }
+    fn about(&self) -> &'static str {
+        "dx = y * (dy - sum(dy * y)) per row, y as softmax saved it"
+    }
+    fn axes(&self) -> &'static [Axis] {
+        &[Axis { name: "m", about: "rows" }, Axis { name: "n", about: "row length" }]
+    }
+    fn attrs(&self) -> &'static [Attr] {
+        &[]
+    }
+    fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
+        let shape = [c.axis("m"), c.axis("n")];
+        vec![
+            TensorSpec::input("y", c.dtype, &shape, Fill::Derived),
+            TensorSpec::input("dy", c.dtype, &shape, Fill::Normal { mean: 0.0, std: 1.0 }),
+            TensorSpec::output("dx", c.dtype, &shape),
+        ]
+    }
+    fn cost(&self, c: &Case) -> Cost {
+        let (m, n, e) = (c.axis("m") as u64, c.axis("n") as u64, c.dtype.size() as u64);
+        // Product and sum; difference and product.
+        Cost { bytes_read: 2 * m * n * e, bytes_written: m * n * e, flops: 4 * m * n }
+    }
+    /// The softmax of logits that are no tensor of this op, but distributed as those of the forward op are.
+    fn derive(&self, c: &Case, _: &str, _: &View, rows: Range<usize>, out: &mut [f64]) {
+        let (m, n) = (c.axis("m"), c.axis("n"));
+        let logits = TensorSpec::input("logits", c.dtype, &[m, n], Fill::Normal { mean: 0.0, std: 3.0 });
+        fill::values(&logits, c.seed, rows.start * n, out);
+        for row in out.chunks_mut(n) {
+            row.copy_from_slice(&truth::softmax(row).p);
+        }
+    }
+    fn invariants(&self, c: &Case) -> Vec<Invariant> {
+        // Rows of dx add up to zero as far as those of y add up to one, which 16 bits do not say well enough.
+        if c.dtype == c.acc() { vec![Invariant::RowSum { tensor: "dx", to: 0.0 }] } else { Vec::new() }
+    }
+    fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
+        let (m, n) = (c.axis("m"), c.axis("n"));
+        let k = sum_slack(c.acc(), n);
+        by_rows(m, n, |rows| {
+            let (mut dx, mut slack) = (Vec::new(), Vec::new());
+            for row in rows.clone() {
+                let (y, dy) = (inputs.take("y", row * n, n), inputs.take("dy", row * n, n));
+                let dot: f64 = y.iter().zip(&dy).map(|(y, dy)| y * dy).sum();
+                let size: f64 = y.iter().zip(&dy).map(|(y, dy)| y * dy.abs()).sum();
+                dx.extend(y.iter().zip(&dy).map(|(y, dy)| y * (dy - dot)));
+                slack.extend(y.iter().zip(&dy).map(|(y, dy)| k * y * (dy.abs() + size)));
+            }
+            let region = Region::One(0);
+            sink.put(Block { tensor: "dx", start: rows.start * n, expect: &dx, slack: &slack, region });
+        });
+    }
+}

@@ -1,0 +1,63 @@
+//! Softmax with its backward on the CPU.
+
+use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, by_float, each_job, exp_sum, simd, sum2};
+use kmark_core::case::Case;
+use kmark_device::buffer::Buffers;
+use kmark_device::{Impl, Launch};
+
+pub static IMPLS: &[&dyn Impl] = &[
+    &CpuImpl { name: "cpu/naive", about: "plain loops, one thread", source: include_str!("cpu.rs"), bind: bind_naive },
+    &CpuImpl { name: "cpu/simd", about: "vectorised rows, all cores", source: include_str!("cpu.rs"), bind: bind_simd },
+];
+
+fn bind_naive(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+    let n = c.axis("n");
+    let (x, dy, dx) = (b.get("x"), b.get("dy"), b.get("dx"));
+    by_float!(c.dtype, T => Box::new(move || naive::<T>(&x.read(), &dy.read(), &mut dx.write(), n)))
+}
+
+fn naive<T: Elem>(x: &[T], dy: &[T], dx: &mut [T], n: usize) {
+    for ((x, dy), dx) in x.chunks(n).zip(dy.chunks(n)).zip(dx.chunks_mut(n)) {
+        let mut max = T::Acc::LOWEST;
+        for v in x {
+            max = max.larger(v.up());
+        }
+        let (mut total, mut dot) = (0.0, 0.0);
+        for i in 0..n {
+            let power = (x[i].up() - max).exp_exact().to_f64();
+            total += power;
+            dot += power * dy[i].up().to_f64();
+        }
+        let (dot, total) = (T::Acc::from_f64(dot / total), T::Acc::from_f64(total));
+        for i in 0..n {
+            dx[i] = T::down((x[i].up() - max).exp_exact() / total * (dy[i].up() - dot));
+        }
+    }
+}
+
+fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+    let (m, n) = (c.axis("m"), c.axis("n"));
+    let (x, dy, dx) = (b.get("x"), b.get("dy"), b.get("dx"));
+    by_float!(c.dtype, T => Box::new(move || {
+        let (x, dy, mut dx) = (x.read::<T>(), dy.read::<T>(), dx.write::<T>());
+        let jobs = Jobs::rows(m, n);
+        each_job(jobs.ranges().zip(jobs.split(&mut dx, n)), |(rows, dx)| {
+            let start = rows.start * n;
+            simd(|| block::<T>(&x[start..], &dy[start..], dx, n, m * n))
+        });
+    }))
+}
+
+/// Some rows; `x` and `dy` start at the first of them and go on to the end of the tensor.
+#[inline(always)]
+fn block<T: Elem>(x: &[T], dy: &[T], dx: &mut [T], n: usize, elems: usize) {
+    let (mut dy_row, mut output) = (Row::<T>::new(n, 0), Row::<T>::new(n, elems));
+    let mut powers = vec![T::Acc::ZERO; n];
+    for (row, dx) in dx.chunks_mut(n).enumerate() {
+        let (now, later) = x[row * n..].split_at(n);
+        let inverse = T::Acc::ONE / exp_sum(now, &mut powers);
+        let dy = dy_row.load(&dy[row * n..(row + 1) * n]);
+        let dot = sum2(&powers, dy, |p, dy| p * dy) * inverse;
+        output.store(dx, &later[..n.min(later.len())], |i| powers[i] * inverse * (dy[i] - dot));
+    }
+}

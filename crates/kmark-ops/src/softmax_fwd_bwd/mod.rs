@@ -1,0 +1,72 @@
+//! Softmax and its backward in one: y is never rounded and never leaves the kernel.
+
+mod cpu;
+mod mutants;
+
+use crate::{Entry, truth};
+use kmark_core::case::Case;
+use kmark_core::cost::Cost;
+use kmark_core::fill::Fill;
+use kmark_core::gate::{Block, Invariant, Region, Sink, sum_slack};
+use kmark_core::op::{Attr, Axis, Op, by_rows};
+use kmark_core::tensor::{TensorSpec, View};
+
+pub static ENTRY: Entry = Entry { op: &SoftmaxFwdBwd, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+
+struct SoftmaxFwdBwd;
+
+impl Op for SoftmaxFwdBwd {
+    fn name(&self) -> &'static str {
+        "softmax-fwd-bwd"
+    }
+    fn about(&self) -> &'static str {
+        "dx = y * (dy - sum(dy * y)) with y = softmax(x) per row, y not rounded"
+    }
+    fn axes(&self) -> &'static [Axis] {
+        &[Axis { name: "m", about: "rows" }, Axis { name: "n", about: "row length" }]
+    }
+    fn attrs(&self) -> &'static [Attr] {
+        &[]
+    }
+    fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
+        let shape = [c.axis("m"), c.axis("n")];
+        vec![
+            TensorSpec::input("x", c.dtype, &shape, Fill::Normal { mean: 0.0, std: 3.0 }),
+            TensorSpec::input("dy", c.dtype, &shape, Fill::Normal { mean: 0.0, std: 1.0 }),
+            TensorSpec::output("dx", c.dtype, &shape),
+        ]
+    }
+    fn cost(&self, c: &Case) -> Cost {
+        let (m, n, e) = (c.axis("m") as u64, c.axis("n") as u64, c.dtype.size() as u64);
+        // The five of softmax and the four of its backward.
+        Cost { bytes_read: 2 * m * n * e, bytes_written: m * n * e, flops: 9 * m * n }
+    }
+    fn invariants(&self, _: &Case) -> Vec<Invariant> {
+        vec![Invariant::RowSum { tensor: "dx", to: 0.0 }]
+    }
+    fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
+        let (m, n) = (c.axis("m"), c.axis("n"));
+        let (k, u) = (sum_slack(c.acc(), n), c.acc().unit());
+        by_rows(m, n, |rows| {
+            let (mut dx, mut slack) = (Vec::new(), Vec::new());
+            for row in rows.clone() {
+                let (x, dy) = (inputs.take("x", row * n, n), inputs.take("dy", row * n, n));
+                let s = truth::softmax(&x);
+                // How far y may be off in relation: as in softmax, the argument of exp is rounded too.
+                let off = |i: usize| k + 2.0 * u * (s.max - x[i]);
+                let (mut dot, mut size, mut dot_off) = (0.0, 0.0, 0.0);
+                for i in 0..n {
+                    dot += s.p[i] * dy[i];
+                    size += s.p[i] * dy[i].abs();
+                    dot_off += s.p[i] * dy[i].abs() * off(i);
+                }
+                for i in 0..n {
+                    dx.push(s.p[i] * (dy[i] - dot));
+                    slack.push(s.p[i] * (off(i) * (dy[i].abs() + size) + dot_off));
+                }
+            }
+            let region = Region::One(0);
+            sink.put(Block { tensor: "dx", start: rows.start * n, expect: &dx, slack: &slack, region });
+        });
+    }
+}

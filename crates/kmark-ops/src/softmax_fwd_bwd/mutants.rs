@@ -1,0 +1,68 @@
+//! Softmax with its backward done wrong.
+
+use crate::mutants::{Mutant, after, read, write};
+use crate::truth;
+use kmark_core::case::Case;
+use kmark_device::Launch;
+use kmark_device::buffer::Buffers;
+
+pub static MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "y-rounded",
+        about: "y is rounded to the 16-bit type between forward and backward",
+        // A row of few may be all ones and zeros, which rounding leaves alone.
+        applies: |c| c.dtype.size() == 2 && c.axis("n") >= 8 && c.axis("m") * c.axis("n") >= 64,
+        spoil: |right, c, b| with_y(right, c, b, |p, c| p.iter().map(|p| c.dtype.round(*p)).collect()),
+    },
+    Mutant {
+        name: "tail-not-summed",
+        about: "the sum of powers leaves out the last columns beyond a multiple of 8",
+        applies: |c| !c.axis("n").is_multiple_of(8) && c.axis("n") > 8 && c.axis("m") > 15,
+        spoil: |right, c, b| {
+            with_y(right, c, b, |p, _| {
+                let kept: f64 = p[..p.len() / 8 * 8].iter().sum();
+                p.iter().map(|p| p / kept).collect()
+            })
+        },
+    },
+    Mutant {
+        name: "base-two",
+        about: "2^x instead of e^x",
+        applies: |c| c.axis("n") > 1,
+        spoil: |right, c, b| {
+            with_y(right, c, b, |p, _| {
+                let powers: Vec<f64> = p.iter().map(|p| p.powf(std::f64::consts::LN_2)).collect();
+                let total: f64 = powers.iter().sum();
+                powers.iter().map(|p| p / total).collect()
+            })
+        },
+    },
+    Mutant {
+        name: "forward-only",
+        about: "y * dy, the diagonal of the Jacobian alone",
+        applies: |_| true,
+        spoil: |right, _, b| {
+            let (x, dy, dx) = (b.get("x"), b.get("dy"), b.get("dx"));
+            after(right, move || {
+                let n = *x.spec().shape.last().expect("rows");
+                let p = read(&x).chunks(n).flat_map(|row| truth::softmax(row).p).collect::<Vec<_>>();
+                write(&dx, &p.iter().zip(read(&dy)).map(|(p, dy)| p * dy).collect::<Vec<_>>());
+            })
+        },
+    },
+];
+
+/// Replaces dx by that of another y; `wrong` turns the right y of a row into it.
+fn with_y(right: Box<dyn Launch>, c: &Case, b: &Buffers, wrong: fn(&[f64], &Case) -> Vec<f64>) -> Box<dyn Launch> {
+    let (n, c) = (c.axis("n"), c.clone());
+    let (x, dy, dx) = (b.get("x"), b.get("dy"), b.get("dx"));
+    after(right, move || {
+        let mut out = Vec::new();
+        for (x, dy) in read(&x).chunks(n).zip(read(&dy).chunks(n)) {
+            let y = wrong(&truth::softmax(x).p, &c);
+            let dot: f64 = y.iter().zip(dy).map(|(y, dy)| y * dy).sum();
+            out.extend(y.iter().zip(dy).map(|(y, dy)| y * (dy - dot)));
+        }
+        write(&dx, &out);
+    })
+}
