@@ -58,6 +58,11 @@ pub fn percent(fraction: f64) -> String {
     format!("{} %", digits(100.0 * fraction))
 }
 
+/// The smallest difference a comparison sees; beyond a factor of two the exact size says nothing.
+pub fn sees(fraction: f64) -> String {
+    if fraction > 1.0 { "> 100 %".into() } else { percent(fraction) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -76,7 +76,7 @@ fn line(r: &Row, text: &mut String) -> std::fmt::Result {
         None => writeln!(text, " | | |"),
         Some(a) => {
             let mark = if a.same_contract { "" } else { " (other contract)" };
-            let sees = a.comparison.visible.map(units::percent).unwrap_or_default();
+            let sees = a.comparison.visible.map(units::sees).unwrap_or_default();
             let (speedup, word) = (units::digits(a.comparison.speedup), a.comparison.verdict.word());
             writeln!(text, " {speedup}×{mark} | {word} | {sees} |")
         }

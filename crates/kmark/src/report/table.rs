@@ -65,7 +65,7 @@ fn cells(r: &Row, repeated: bool, options: &Options) -> Vec<Cell> {
             let mark = if a.same_contract { "" } else { " (other contract)" };
             cells.push(Cell::new(format!("{}×{mark}", units::digits(a.comparison.speedup))));
             let word = match a.comparison.visible {
-                Some(v) => format!("{} (sees {})", a.comparison.verdict.word(), units::percent(v)),
+                Some(v) => format!("{} (sees {})", a.comparison.verdict.word(), units::sees(v)),
                 None => a.comparison.verdict.word().to_string(),
             };
             cells.push(paint(&word, options, |c| match a.comparison.verdict {

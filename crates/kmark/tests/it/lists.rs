@@ -81,3 +81,9 @@ fn help_names_every_promised_flag() {
         assert!(text(&output(&["completions", shell]).stdout).contains("kmark"));
     }
 }
+
+#[test]
+fn the_schema_in_the_repository_is_the_program_s() {
+    let kept = include_str!("../../../../schema.json");
+    assert_eq!(text(&output(&["schema"]).stdout), kept, "run `kmark schema > schema.json`");
+}
