@@ -54,12 +54,12 @@ fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
         let jobs = Jobs::rows(m, n);
         let parts = jobs.ranges().zip(jobs.split(&mut y, n).zip(jobs.split(&mut z, n)));
         if in_place {
-            each_job(parts, |(_, (x, residual))| simd(|| in_place_block::<T>(x, residual, &w, eps)));
+            each_job(parts, |(_, (x, residual))| simd(#[inline(always)] || in_place_block::<T>(x, residual, &w, eps)));
         } else {
             let (x, residual) = (x.read::<T>(), residual.read::<T>());
             each_job(parts, |(rows, (y, z))| {
                 let start = rows.start * n;
-                simd(|| out_block::<T>(&x[start..], &residual[start..], y, z, &w, m * n, eps))
+                simd(#[inline(always)] || out_block::<T>(&x[start..], &residual[start..], y, z, &w, m * n, eps))
             });
         }
     }))
@@ -81,15 +81,7 @@ fn in_place_block<T: Elem>(x: &mut [T], residual: &mut [T], w: &[T::Acc], eps: f
 
 /// Some rows; `x` and `residual` start at the first of them and go on to the end of the tensor.
 #[inline(always)]
-fn out_block<T: Elem>(
-    x: &[T],
-    residual: &[T],
-    y: &mut [T],
-    z: &mut [T],
-    w: &[T::Acc],
-    elems: usize,
-    eps: f64,
-) {
+fn out_block<T: Elem>(x: &[T], residual: &[T], y: &mut [T], z: &mut [T], w: &[T::Acc], elems: usize, eps: f64) {
     let n = w.len();
     let mut sum = Sum::<T>::new(n);
     let mut output = Row::<T>::new(n, elems);

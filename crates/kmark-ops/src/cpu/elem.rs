@@ -162,10 +162,16 @@ half!(
 );
 
 /// 2^k * e^r with k = round(x / ln 2) and |r| <= ln2 / 2. ln 2 is split in two so that r is exact; coefficients 1/i!.
+/// Adding 1.5 * 2^23 rounds to a whole number and leaves it in the low bits: `round` and `as` do not always vectorise.
 #[inline(always)]
 fn exp_f32(x: f32) -> f32 {
-    let clamped = x.clamp(-104.0, 88.5);
-    let k = (clamped * std::f32::consts::LOG2_E).round_ties_even();
+    const SHIFT: f32 = 12_582_912.0;
+    // Written so that each is one instruction and NaN stays NaN.
+    let clamped = if x < -104.0 { -104.0 } else { x };
+    let clamped = if clamped > 88.5 { 88.5 } else { clamped };
+    let shifted = clamped * std::f32::consts::LOG2_E + SHIFT;
+    let whole = (shifted.to_bits() as i32).wrapping_sub(SHIFT.to_bits() as i32);
+    let k = shifted - SHIFT;
     let r = (clamped - k * 0.693_145_75) - k * 1.428_606_8e-6;
     let p = 1.0 / 5040.0;
     let p = p * r + 1.0 / 720.0;
@@ -175,9 +181,9 @@ fn exp_f32(x: f32) -> f32 {
     let p = p * r + 0.5;
     let p = p * (r * r) + r + 1.0;
     // Two factors, because 2^k alone leaves the range of normal numbers at both ends.
-    let half = (k * 0.5).floor();
-    let scale = |e: f32| f32::from_bits(((e as i32 + 127) << 23) as u32);
-    p * scale(half) * scale(k - half)
+    let half = whole >> 1;
+    let scale = |e: i32| f32::from_bits((e.wrapping_add(127) as u32) << 23);
+    p * scale(half) * scale(whole.wrapping_sub(half))
 }
 
 #[inline(always)]

@@ -31,7 +31,8 @@ impl Impl for CpuImpl {
     }
     fn hash(&self) -> String {
         let mut h = blake3::Hasher::new();
-        for part in [self.name, self.source, include_str!("elem.rs"), include_str!("jobs.rs"), include_str!("rows.rs")] {
+        for part in [self.name, self.source, include_str!("elem.rs"), include_str!("jobs.rs"), include_str!("rows.rs")]
+        {
             h.update(part.as_bytes());
         }
         h.finalize().to_hex()[..16].to_string()

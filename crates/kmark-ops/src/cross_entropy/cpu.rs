@@ -43,7 +43,7 @@ fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
         let parts = jobs.ranges().zip(jobs.split(&mut loss, 1)).zip(jobs.split(&mut lse, 1));
         each_job(parts, |((rows, loss), lse)| {
             let x = &x[rows.start * n..rows.end * n];
-            simd(|| block::<T>(x, &target[rows], ignore, loss, lse))
+            simd(#[inline(always)] || block::<T>(x, &target[rows], ignore, loss, lse))
         });
     }))
 }

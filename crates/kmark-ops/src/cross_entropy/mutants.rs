@@ -37,9 +37,7 @@ pub static MUTANTS: &[Mutant] = &[
         name: "lse-base-two",
         about: "the saved lse is a logarithm to base 2; the loss is right",
         applies: |_| true,
-        spoil: |right, _, b| {
-            edited(right, b, "lse", |lse| lse.iter_mut().for_each(|v| *v /= std::f64::consts::LN_2))
-        },
+        spoil: |right, _, b| edited(right, b, "lse", |lse| lse.iter_mut().for_each(|v| *v /= std::f64::consts::LN_2)),
     },
     Mutant {
         name: "tail-not-summed",

@@ -50,7 +50,7 @@ fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
         each_job(jobs.ranges().zip(jobs.split(&mut dx, n)), |(at, dx)| {
             let x = &x[at.start * n..];
             let rows = Rows { target: &target[at.clone()], dloss: &dloss[at.clone()], lse: &lse[at], ignore };
-            simd(|| block::<T>(x, rows, dx, m * n))
+            simd(#[inline(always)] || block::<T>(x, rows, dx, m * n))
         });
     }))
 }

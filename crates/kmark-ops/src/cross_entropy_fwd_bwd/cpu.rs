@@ -54,7 +54,7 @@ fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
         let jobs = Jobs::rows(m, n);
         each_job(jobs.ranges().zip(jobs.split(&mut dx, n)), |(at, dx)| {
             let rows = Rows { target: &target[at.clone()], dloss: &dloss[at.clone()], ignore };
-            simd(|| block::<T>(&x[at.start * n..], rows, dx, m * n))
+            simd(#[inline(always)] || block::<T>(&x[at.start * n..], rows, dx, m * n))
         });
     }))
 }

@@ -87,7 +87,7 @@ fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
         let jobs = Jobs::rows(m, n);
         let stats = jobs.split_if(mean).zip(jobs.split_if(rstd)).map(|(mean, rstd)| Stats { mean, rstd });
         each_job(jobs.ranges().zip(jobs.split(&mut y, n)).zip(stats), |((rows, y), stats)| {
-            simd(|| block::<T>(&x[rows.start * n..], &affine, y, stats, m * n))
+            simd(#[inline(always)] || block::<T>(&x[rows.start * n..], &affine, y, stats, m * n))
         });
     }))
 }

@@ -30,9 +30,7 @@ pub static MUTANTS: &[Mutant] = &[
         name: "eps-outside-the-root",
         about: "eps is added to the deviation, not to the variance",
         applies: |c| c.axis("n") > 1 && c.axis("m") > 5,
-        spoil: |right, c, b| {
-            with_stats(right, c, b, |x, eps| (mean(x), 1.0 / (variance(x, mean(x)).sqrt() + eps)))
-        },
+        spoil: |right, c, b| with_stats(right, c, b, |x, eps| (mean(x), 1.0 / (variance(x, mean(x)).sqrt() + eps))),
     },
     Mutant {
         name: "mean-over-padded-n",

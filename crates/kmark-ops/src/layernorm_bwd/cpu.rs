@@ -74,7 +74,7 @@ fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
             let start = rows.start * n;
             let (mean, rstd) = (&mean[rows.clone()], &rstd[rows]);
             let inputs = Inputs { x: &x[start..], w: &w, dout: &dout[start..], mean, rstd };
-            simd(|| block::<T>(inputs, dx, m * n, with_bias))
+            simd(#[inline(always)] || block::<T>(inputs, dx, m * n, with_bias))
         });
         let (weight, bias) = partials.into_iter().unzip();
         store_weight(&dw, &add_up(weight));

@@ -28,7 +28,12 @@ impl Op for LayerNormBwd {
     }
     fn attrs(&self) -> &'static [Attr] {
         &[
-            Attr { name: "w", kind: WEIGHT_DTYPES, default: "same", about: "dtype of the weight and the gradients of it" },
+            Attr {
+                name: "w",
+                kind: WEIGHT_DTYPES,
+                default: "same",
+                about: "dtype of the weight and the gradients of it",
+            },
             Attr { name: "eps", kind: AttrKind::Positive, default: "1e-6", about: "added to the variance" },
             Attr { name: "bias", kind: YES_NO, default: "no", about: "whether dbias is an output" },
         ]

@@ -11,7 +11,9 @@ pub static MUTANTS: &[Mutant] = &[
         name: "mean-of-g-missing",
         about: "the mean of g is not subtracted, as in the backward of RMSNorm",
         applies: |_| true,
-        spoil: |right, _, b| with_dx(right, b, |row| row.g.iter().zip(&row.xh).map(|(g, xh)| g - xh * dot(row)).collect()),
+        spoil: |right, _, b| {
+            with_dx(right, b, |row| row.g.iter().zip(&row.xh).map(|(g, xh)| g - xh * dot(row)).collect())
+        },
     },
     Mutant {
         name: "xh-not-centred",

@@ -47,7 +47,7 @@ fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
         let mut rstd = rstd.as_ref().map(|r| r.write());
         let jobs = Jobs::rows(m, n);
         let parts = jobs.ranges().zip(jobs.split(&mut y, n)).zip(jobs.split_if(rstd.as_deref_mut()));
-        each_job(parts, |((rows, y), rstd)| simd(|| block::<T>(&x[rows.start * n..], &w, y, rstd, m * n, eps)));
+        each_job(parts, |((rows, y), rstd)| simd(#[inline(always)] || block::<T>(&x[rows.start * n..], &w, y, rstd, m * n, eps)));
     }))
 }
 

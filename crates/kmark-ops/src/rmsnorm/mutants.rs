@@ -12,10 +12,13 @@ pub static MUTANTS: &[Mutant] = &[
             let (x, w, y) = (b.get("x"), b.get("w"), b.get("y"));
             after(right, move || {
                 let (x, w) = (read(&x), read(&w));
-                let out: Vec<f64> = x.chunks(n).flat_map(|row| {
-                    let r = 1.0 / (row.iter().map(|v| v * v).sum::<f64>() / n as f64).sqrt();
-                    row.iter().zip(&w).map(move |(x, w)| x * r * w).collect::<Vec<_>>()
-                }).collect();
+                let out: Vec<f64> = x
+                    .chunks(n)
+                    .flat_map(|row| {
+                        let r = 1.0 / (row.iter().map(|v| v * v).sum::<f64>() / n as f64).sqrt();
+                        row.iter().zip(&w).map(move |(x, w)| x * r * w).collect::<Vec<_>>()
+                    })
+                    .collect();
                 write(&y, &out);
             })
         },
@@ -39,9 +42,19 @@ pub static MUTANTS: &[Mutant] = &[
         about: "the mean divides by n rounded up to a multiple of 8",
         applies: |c| !c.axis("n").is_multiple_of(8),
         spoil: |right, c, b| {
-            let n = c.axis("n") as f64;
-            let factor = ((n / 8.0).ceil() * 8.0 / n).sqrt();
-            edited(right, b, "y", move |y| y.iter_mut().for_each(|v| *v *= factor))
+            let (n, eps) = (c.axis("n"), c.number("eps"));
+            let (x, w, y) = (b.get("x"), b.get("w"), b.get("y"));
+            // From x: what is left of so small a factor when y is rounded a second time is often nothing.
+            after(right, move || {
+                let (x, w) = (read(&x), read(&w));
+                let mut out = Vec::new();
+                for row in x.chunks(n) {
+                    let squares: f64 = row.iter().map(|v| v * v).sum();
+                    let r = 1.0 / (squares / n.next_multiple_of(8) as f64 + eps).sqrt();
+                    out.extend(row.iter().zip(&w).map(|(x, w)| x * r * w));
+                }
+                write(&y, &out);
+            })
         },
     },
     Mutant {

@@ -50,7 +50,7 @@ fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
         let jobs = Jobs::few(m, n);
         let partials = each_job(jobs.ranges().zip(jobs.split(&mut dx, n)), |(rows, dx)| {
             let start = rows.start * n;
-            simd(|| block::<T>(&x[start..], &w, &dout[start..], &rstd[rows], dx, m * n))
+            simd(#[inline(always)] || block::<T>(&x[start..], &w, &dout[start..], &rstd[rows], dx, m * n))
         });
         store_weight(&dw, &add_up(partials));
     }))
@@ -58,14 +58,7 @@ fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
 
 /// Some rows; `x` and `dout` start at the first of them and go on to the end. Returns the rows' part of dw.
 #[inline(always)]
-fn block<T: Elem>(
-    x: &[T],
-    w: &[T::Acc],
-    dout: &[T],
-    rstd: &[T::Acc],
-    dx: &mut [T],
-    elems: usize,
-) -> Vec<T::Acc> {
+fn block<T: Elem>(x: &[T], w: &[T::Acc], dout: &[T], rstd: &[T::Acc], dx: &mut [T], elems: usize) -> Vec<T::Acc> {
     let n = w.len();
     let inverse = T::Acc::from_f64(1.0 / n as f64);
     let (mut x_row, mut dout_row) = (Row::<T>::new(n, 0), Row::<T>::new(n, 0));

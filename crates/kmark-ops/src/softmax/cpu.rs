@@ -40,7 +40,7 @@ fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
         let (x, mut y) = (x.read::<T>(), y.write::<T>());
         let jobs = Jobs::rows(m, n);
         each_job(jobs.ranges().zip(jobs.split(&mut y, n)), |(rows, y)| {
-            simd(|| block::<T>(&x[rows.start * n..], y, n, m * n))
+            simd(#[inline(always)] || block::<T>(&x[rows.start * n..], y, n, m * n))
         });
     }))
 }

@@ -55,8 +55,6 @@ pub static MUTANTS: &[Mutant] = &[
         name: "small-values-flushed",
         about: "probabilities below 1e-3 become zero, which a fixed tolerance of 1e-2 does not see",
         applies: |c| c.axis("n") > 100,
-        spoil: |right, _, b| {
-            edited(right, b, "y", |y| y.iter_mut().filter(|v| **v < 1e-3).for_each(|v| *v = 0.0))
-        },
+        spoil: |right, _, b| edited(right, b, "y", |y| y.iter_mut().filter(|v| **v < 1e-3).for_each(|v| *v = 0.0)),
     },
 ];

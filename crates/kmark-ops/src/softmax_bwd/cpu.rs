@@ -36,7 +36,7 @@ fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
         let jobs = Jobs::rows(m, n);
         each_job(jobs.ranges().zip(jobs.split(&mut dx, n)), |(rows, dx)| {
             let start = rows.start * n;
-            simd(|| block::<T>(&y[start..], &dy[start..], dx, n, m * n))
+            simd(#[inline(always)] || block::<T>(&y[start..], &dy[start..], dx, n, m * n))
         });
     }))
 }

@@ -16,9 +16,7 @@ pub static MUTANTS: &[Mutant] = &[
         name: "tail-not-summed",
         about: "the sum leaves out the last columns beyond a multiple of 8",
         applies: |c| !c.axis("n").is_multiple_of(8) && c.axis("n") > 8 && c.axis("m") > 15,
-        spoil: |right, c, b| {
-            with_dot(right, c, b, |terms, _| terms[..terms.len() / 8 * 8].iter().sum())
-        },
+        spoil: |right, c, b| with_dot(right, c, b, |terms, _| terms[..terms.len() / 8 * 8].iter().sum()),
     },
     Mutant {
         name: "dot-in-half",

@@ -43,7 +43,7 @@ fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
         let jobs = Jobs::rows(m, n);
         each_job(jobs.ranges().zip(jobs.split(&mut dx, n)), |(rows, dx)| {
             let start = rows.start * n;
-            simd(|| block::<T>(&x[start..], &dy[start..], dx, n, m * n))
+            simd(#[inline(always)] || block::<T>(&x[start..], &dy[start..], dx, n, m * n))
         });
     }))
 }

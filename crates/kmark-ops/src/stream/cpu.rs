@@ -8,7 +8,12 @@ use kmark_device::{Impl, Launch};
 
 pub static IMPLS: &[&dyn Impl] = &[
     &CpuImpl { name: "cpu/naive", about: "plain loops, one thread", source: include_str!("cpu.rs"), bind: bind_naive },
-    &CpuImpl { name: "cpu/simd", about: "streaming stores, all cores", source: include_str!("cpu.rs"), bind: bind_simd },
+    &CpuImpl {
+        name: "cpu/simd",
+        about: "streaming stores, all cores",
+        source: include_str!("cpu.rs"),
+        bind: bind_simd,
+    },
 ];
 
 fn bind_naive(c: &Case, b: &Buffers) -> Box<dyn Launch> {
@@ -65,7 +70,7 @@ fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
             let (x, mut sums) = (x.read::<T>(), sums.write::<<T as Elem>::Acc>());
             let jobs = Jobs::rows(n.div_ceil(CHUNK), CHUNK);
             each_job(jobs.ranges().zip(jobs.split(&mut sums, 1)), |(at, sums)| {
-                simd(|| read_block::<T>(&x[at.start * CHUNK..], sums))
+                simd(#[inline(always)] || read_block::<T>(&x[at.start * CHUNK..], sums))
             });
         }));
     }
@@ -81,7 +86,7 @@ fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
             match (kind.as_str(), &inputs[..]) {
                 ("copy", [x]) => copy_block::<T>(&x[start..], y, n),
                 ("write", [s]) => write_block::<T>(s[0], y, n),
-                (_, [a, b, s]) => simd(|| triad_block::<T>(&a[start..], &b[start..], s[0], y, n)),
+                (_, [a, b, s]) => simd(#[inline(always)] || triad_block::<T>(&a[start..], &b[start..], s[0], y, n)),
                 _ => unreachable!("the op has these kinds"),
             }
         });

@@ -1,0 +1,43 @@
+//! Shapes that random cases are too small for: rows as long as a vocabulary, outputs that are streamed past the cache,
+//! and few long rows, where a gradient that is right in one column only is hard to see.
+
+use indexmap::IndexMap;
+use kmark_core::case::{Case, DEFAULT_SEED};
+use kmark_core::dtype::DType;
+use kmark_device::cpu::Cpu;
+use kmark_device::problem::verify;
+use kmark_ops::mutants::{self, MutantImpl};
+use kmark_ops::{Entry, OPS};
+
+fn case(entry: &Entry, dtype: DType, m: u64, n: u64) -> Case {
+    let axes: IndexMap<String, u64> = [("m".to_string(), m), ("n".to_string(), n)].into_iter().collect();
+    Case::new(entry.op, dtype, &axes, &IndexMap::new(), DEFAULT_SEED).expect("a valid case")
+}
+
+fn row_ops() -> impl Iterator<Item = &'static &'static Entry> {
+    OPS.iter().filter(|e| e.op.axes().len() == 2)
+}
+
+#[test]
+fn rows_as_long_as_a_vocabulary_are_right() {
+    for entry in row_ops() {
+        for (dtype, m, n) in [(DType::Bf16, 5, 262_144), (DType::F32, 3, 262_144), (DType::F16, 300, 4097)] {
+            let case = case(entry, dtype, m, n);
+            for imp in entry.impls {
+                let v = verify(&Cpu::new("test"), entry.op, *imp, &case).unwrap();
+                assert!(v.ok(), "{} {}: {:?}", case.id, imp.name(), v.problems);
+            }
+        }
+    }
+}
+
+#[test]
+fn mutants_are_rejected_on_few_long_rows() {
+    for entry in row_ops() {
+        let case = case(entry, DType::Bf16, 8, 12_288);
+        for mutant in mutants::of(entry).filter(|m| (m.applies)(&case)) {
+            let v = verify(&Cpu::new("test"), entry.op, &MutantImpl::new(entry, mutant), &case).unwrap();
+            assert!(!v.ok(), "the gate let mutant/{} pass on {}", mutant.name, case.id);
+        }
+    }
+}
