@@ -10,6 +10,8 @@ use kmark_core::tensor::Role;
 use kmark_device::buffer::{Buffer, Buffers};
 use kmark_device::{Device, Fault, Impl, Launch};
 
+pub type Spoil = fn(Box<dyn Launch>, &Case, &Buffers) -> Box<dyn Launch>;
+
 pub struct Mutant {
     /// Shown as `mutant/NAME`.
     pub name: &'static str,
@@ -17,7 +19,7 @@ pub struct Mutant {
     /// Whether the mutant differs from a right answer at all on this case.
     pub applies: fn(&Case) -> bool,
     /// `right` computes the correct outputs; what is returned computes the wrong ones.
-    pub spoil: fn(Box<dyn Launch>, &Case, &Buffers) -> Box<dyn Launch>,
+    pub spoil: Spoil,
 }
 
 /// All mutants of an op: its own, and those that every op can have.

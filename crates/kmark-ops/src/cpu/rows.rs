@@ -139,8 +139,8 @@ impl<T: Elem> Row<T> {
         if !self.stream
             && let Some(same) = T::same_mut(dst)
         {
-            for i in 0..n {
-                same[i] = f(i);
+            for (i, v) in same.iter_mut().enumerate() {
+                *v = f(i);
             }
             return;
         }

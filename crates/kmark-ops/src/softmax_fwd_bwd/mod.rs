@@ -52,17 +52,14 @@ impl Op for SoftmaxFwdBwd {
             for row in rows.clone() {
                 let (x, dy) = (inputs.take("x", row * n, n), inputs.take("dy", row * n, n));
                 let s = truth::softmax(&x);
-                // How far y may be off in relation: as in softmax, the argument of exp is rounded too.
-                let off = |i: usize| k + 2.0 * u * (s.max - x[i]);
-                let (mut dot, mut size, mut dot_off) = (0.0, 0.0, 0.0);
-                for i in 0..n {
-                    dot += s.p[i] * dy[i];
-                    size += s.p[i] * dy[i].abs();
-                    dot_off += s.p[i] * dy[i].abs() * off(i);
-                }
-                for i in 0..n {
-                    dx.push(s.p[i] * (dy[i] - dot));
-                    slack.push(s.p[i] * (off(i) * (dy[i].abs() + size) + dot_off));
+                // How far y may be off: as in softmax, the argument of exp is rounded too.
+                let off: Vec<f64> = x.iter().zip(&s.p).map(|(x, p)| p * (k + 2.0 * u * (s.max - x))).collect();
+                let dot: f64 = s.p.iter().zip(&dy).map(|(p, dy)| p * dy).sum();
+                let size: f64 = s.p.iter().zip(&dy).map(|(p, dy)| p * dy.abs()).sum();
+                let dot_off: f64 = off.iter().zip(&dy).map(|(off, dy)| off * dy.abs()).sum();
+                for ((p, off), dy) in s.p.iter().zip(&off).zip(&dy) {
+                    dx.push(p * (dy - dot));
+                    slack.push(off * (dy.abs() + size) + p * dot_off);
                 }
             }
             let region = Region::One(0);
