@@ -94,7 +94,10 @@ impl Case {
         for t in op.tensors(self) {
             let bytes = t.shape.iter().try_fold(t.dtype.size() as u128, |p, &d| p.checked_mul(d as u128));
             if bytes.is_none_or(|b| b > MAX_BYTES) {
-                return Err(format!("{}: tensor {} would be larger than any machine can hold (64 TiB)", self.id, t.name));
+                return Err(format!(
+                    "{}: tensor {} would be larger than any machine can hold (64 TiB)",
+                    self.id, t.name
+                ));
             }
         }
         Ok(())
@@ -138,7 +141,9 @@ impl Case {
 fn check_attr(op: &str, name: &str, kind: AttrKind, value: &str) -> Result<(), String> {
     let ok = match kind {
         AttrKind::OneOf(words) if words.contains(&value) => return Ok(()),
-        AttrKind::OneOf(words) => return Err(unknown(&format!("value of {op}'s {name}"), value, words.iter().copied())),
+        AttrKind::OneOf(words) => {
+            return Err(unknown(&format!("value of {op}'s {name}"), value, words.iter().copied()));
+        }
         AttrKind::Positive => value.parse::<f64>().is_ok_and(|v| v.is_finite() && v > 0.0),
         AttrKind::Integer => value.parse::<i64>().is_ok(),
     };

@@ -166,8 +166,15 @@ struct State {
     /// One tally per tensor and region, in the order of the specs.
     tallies: Vec<Tally>,
     seen: Vec<u64>,
-    /// Per invariant: rows that break it, and the first of them with its sum and limit.
-    bad_rows: Vec<(u64, Option<(usize, f64, f64)>)>,
+    /// One per invariant.
+    bad_rows: Vec<BadRows>,
+}
+
+/// Rows that break an invariant, and the first of them with its sum and the limit.
+#[derive(Clone, Copy, Default)]
+struct BadRows {
+    count: u64,
+    first: Option<(usize, f64, f64)>,
 }
 
 impl<'a> Gate<'a> {
@@ -178,7 +185,7 @@ impl<'a> Gate<'a> {
         let state = Mutex::new(State {
             tallies: vec![Tally::default(); view.specs.len() * regions.len()],
             seen: vec![0; view.specs.len()],
-            bad_rows: vec![(0, None); row_sums.len()],
+            bad_rows: vec![BadRows::default(); row_sums.len()],
         });
         Gate { view, regions, row_sums, state }
     }
@@ -200,10 +207,10 @@ impl<'a> Gate<'a> {
                 }
             }
         }
-        for ((tensor, to), (bad, first)) in self.row_sums.iter().zip(&state.bad_rows) {
+        for ((tensor, to), BadRows { count, first }) in self.row_sums.iter().zip(&state.bad_rows) {
             if let Some((row, sum, limit)) = first {
                 v.problems.push(format!(
-                    "{tensor}: {bad} rows do not add up to {to}; row {row} adds up to {sum:.6e}, {limit:.1e} off at most"
+                    "{tensor}: {count} rows do not add up to {to}; row {row} adds up to {sum:.6e}, {limit:.1e} off at most"
                 ));
             }
         }
@@ -229,27 +236,31 @@ impl Sink for Gate<'_> {
         let sums: Vec<_> = self
             .row_sums
             .iter()
-            .map(|(tensor, to)| if *tensor == block.tensor { bad_rows(spec, &block, &got, *to) } else { (0, None) })
+            .enumerate()
+            .filter(|(_, (tensor, _))| *tensor == block.tensor)
+            .map(|(i, (_, to))| (i, bad_rows(spec, &block, &got, *to)))
             .collect();
         let mut state = self.state.lock().expect("no thread panicked in the gate");
         state.seen[t] += len as u64;
         for (r, tally) in tallies.iter().enumerate() {
             state.tallies[t * self.regions.len() + r].merge(tally);
         }
-        for (total, (bad, first)) in state.bad_rows.iter_mut().zip(sums) {
-            total.0 += bad;
-            if let Some(first) = first {
-                total.1 = Some(total.1.map_or(first, |known| if first.0 < known.0 { first } else { known }));
+        for (i, bad) in sums {
+            let total = &mut state.bad_rows[i];
+            total.count += bad.count;
+            let row = |first: &Option<(usize, f64, f64)>| first.map_or(usize::MAX, |f| f.0);
+            if row(&bad.first) < row(&total.first) {
+                total.first = bad.first;
             }
         }
     }
 }
 
 /// Rows of the block whose sum is further from `to` than the twin's own sum, the slack and a few roundings explain.
-fn bad_rows(spec: &TensorSpec, block: &Block, got: &[f64], to: f64) -> (u64, Option<(usize, f64, f64)>) {
+fn bad_rows(spec: &TensorSpec, block: &Block, got: &[f64], to: f64) -> BadRows {
     let n = *spec.shape.last().expect("a row sum needs rows");
     assert!(block.start.is_multiple_of(n) && got.len().is_multiple_of(n), "row sums need whole rows in a block");
-    let (mut bad, mut first) = (0, None);
+    let mut bad = BadRows::default();
     for (i, row) in got.chunks(n).enumerate() {
         let at = i * n..(i + 1) * n;
         let (mut twin, mut half2) = (0.0, 0.0);
@@ -265,11 +276,11 @@ fn bad_rows(spec: &TensorSpec, block: &Block, got: &[f64], to: f64) -> (u64, Opt
         let limit = (twin - to).abs() + block.slack[at].iter().sum::<f64>() + 4.0 * half2.sqrt();
         let sum: f64 = row.iter().sum();
         if (sum - to).abs() > limit {
-            bad += 1;
-            first = first.or(Some((block.start / n + i, sum, limit)));
+            bad.count += 1;
+            bad.first = bad.first.or(Some((block.start / n + i, sum, limit)));
         }
     }
-    (bad, first)
+    bad
 }
 
 impl Tally {

@@ -51,10 +51,7 @@ impl Status {
     /// Whether this status makes the run fail: an impl that does not claim the case, or whose library is not there,
     /// does not.
     pub fn is_failure(self) -> bool {
-        matches!(
-            self,
-            Status::Wrong | Status::OutOfMemory | Status::Crashed | Status::Hung | Status::BuildFailed
-        )
+        matches!(self, Status::Wrong | Status::OutOfMemory | Status::Crashed | Status::Hung | Status::BuildFailed)
     }
 }
 
@@ -153,7 +150,8 @@ impl Record {
         if self.schema != SCHEMA {
             return Err(format!("schema {} is not {SCHEMA}, the version this kmark reads", self.schema));
         }
-        if !timed && !(self.samples_ns.is_empty() && self.clock_mhz.is_empty() && self.visits.is_empty()) {
+        let empty = self.samples_ns.is_empty() && self.clock_mhz.is_empty() && self.visits.is_empty();
+        if !timed && !empty {
             return Err(format!("a record with status {word} carries samples_ns"));
         }
         if timed && self.samples_ns.is_empty() {

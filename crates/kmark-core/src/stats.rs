@@ -128,9 +128,8 @@ mod tests {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             (state >> 33) as usize
         };
-        let mut medians: Vec<f64> = (0..20_000)
-            .map(|_| median(&(0..41).map(|_| values[next() % 41]).collect::<Vec<_>>()))
-            .collect();
+        let mut medians: Vec<f64> =
+            (0..20_000).map(|_| median(&(0..41).map(|_| values[next() % 41]).collect::<Vec<_>>())).collect();
         medians.sort_by(f64::total_cmp);
         assert!((m.lo - medians[500]).abs() <= 1.0, "{} {}", m.lo, medians[500]);
         assert!((m.hi - medians[19_500]).abs() <= 1.0, "{} {}", m.hi, medians[19_500]);

@@ -54,13 +54,34 @@ pub enum Warmup {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "kebab-case")]
 pub enum Reply {
-    Hello { protocol: u32, device: DeviceId, calibration: Option<Calibration>, busy_ns: u64 },
-    Verified { verify: Verify, busy_ns: u64 },
-    Prepared { times: Times, busy_ns: u64 },
-    Sampled { samples_ns: Vec<f64>, clock_mhz: Vec<f64>, stop: Stop, verify: Option<Verify>, busy_ns: u64 },
+    Hello {
+        protocol: u32,
+        device: DeviceId,
+        calibration: Option<Calibration>,
+        busy_ns: u64,
+    },
+    Verified {
+        verify: Verify,
+        busy_ns: u64,
+    },
+    Prepared {
+        times: Times,
+        busy_ns: u64,
+    },
+    Sampled {
+        samples_ns: Vec<f64>,
+        clock_mhz: Vec<f64>,
+        stop: Stop,
+        verify: Option<Verify>,
+        busy_ns: u64,
+    },
     Released,
     /// The request could not be done; the worker goes on.
-    Failed { status: Status, message: String, busy_ns: u64 },
+    Failed {
+        status: Status,
+        message: String,
+        busy_ns: u64,
+    },
     Bye,
 }
 

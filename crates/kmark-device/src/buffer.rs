@@ -47,6 +47,7 @@ impl Buffer {
         let count = spec.bytes().div_ceil(64) + 2 * GUARD_LINES;
         let mut lines: Vec<Line> = Vec::new();
         lines.try_reserve_exact(count).ok()?;
+        ask_for_huge_pages(&mut lines);
         lines.resize(count, Line::zeroed());
         let mut memory = Memory { lines, bytes: spec.bytes() };
         let payload = memory.payload();
@@ -90,6 +91,22 @@ impl Buffer {
             return Err(format!("memory was written {} bytes past the end of {name}", i + 1));
         }
         Ok(())
+    }
+}
+
+/// Large tensors lie in large pages where the system has them, as in any allocator that cares for speed: with pages of
+/// 4 KiB the page walks cost as much as the data. A hint; if it is refused nothing else changes.
+fn ask_for_huge_pages(lines: &mut Vec<Line>) {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::mm::{Advice, madvise};
+        let bytes = lines.capacity() * size_of::<Line>();
+        let start = lines.as_mut_ptr().cast::<u8>();
+        let skip = start.align_offset(4096);
+        if bytes >= 4 << 20 {
+            // SAFETY: the range lies inside memory that the vector owns; the advice changes no value.
+            let _ = unsafe { madvise(start.add(skip).cast(), (bytes - skip) / 4096 * 4096, Advice::LinuxHugepage) };
+        }
     }
 }
 

@@ -17,12 +17,7 @@ pub struct Fake {
 impl Fake {
     /// `script` gives the duration of launch 0, 1, 2, … in ns.
     pub fn new(script: impl Fn(u64) -> f64 + 'static) -> Fake {
-        Fake {
-            script: Box::new(script),
-            launches: Cell::new(0),
-            clock: Cell::new(0.0),
-            largest_batch: Cell::new(0),
-        }
+        Fake { script: Box::new(script), launches: Cell::new(0), clock: Cell::new(0.0), largest_batch: Cell::new(0) }
     }
 
     pub fn launches(&self) -> usize {

@@ -50,8 +50,16 @@ fn against_the_roof(dir: &Path) {
         for (op, promise) in [("rmsnorm", "at least 80 %"), ("softmax", "at least 60 %")] {
             let case = format!("{op}/f32/{shape}");
             let (simd, naive) = (rate(&case, "cpu/simd"), rate(&case, "cpu/naive"));
-            line(&format!("{op} cpu/simd of the copy roof, f32, {size}"), format!("{:.0} %", 100.0 * simd / roof), promise);
-            line(&format!("{op} cpu/simd over cpu/naive, f32, {size}"), format!("{:.1} x", simd / naive), "as the machine allows");
+            line(
+                &format!("{op} cpu/simd of the copy roof, f32, {size}"),
+                format!("{:.0} %", 100.0 * simd / roof),
+                promise,
+            );
+            line(
+                &format!("{op} cpu/simd over cpu/naive, f32, {size}"),
+                format!("{:.1} x", simd / naive),
+                "as the machine allows",
+            );
         }
     }
 }
@@ -75,21 +83,25 @@ fn gate_memory(dir: &Path) {
         let config = format!("{m}x{n}");
         let suite = dir.join("one.toml");
         let (key, value) = attrs.split_once('=').expect("an attribute");
-        let text = format!("about = \"one\"\n[[cases]]\nop = \"{op}\"\ndtype = \"bf16\"\nconfigs = \"{config}\"\n{key} = \"{value}\"\n");
+        let text = format!(
+            "about = \"one\"\n[[cases]]\nop = \"{op}\"\ndtype = \"bf16\"\nconfigs = \"{config}\"\n{key} = \"{value}\"\n"
+        );
         std::fs::write(&suite, text).expect("writable");
         let suite = suite.to_str().expect("text");
         let cases: Value = serde_json::from_slice(&kmark(&["list", "cases", suite, "--json"]).stdout).expect("JSON");
         let tensors = cases[0]["tensor_bytes"].as_f64().expect("bytes");
-        let mut child = Command::new(KMARK)
-            .args(["verify", suite, "--impl", "cpu/simd", "--quiet"])
-            .spawn()
-            .expect("kmark runs");
+        let mut child =
+            Command::new(KMARK).args(["verify", suite, "--impl", "cpu/simd", "--quiet"]).spawn().expect("kmark runs");
         let mut peak = 0.0f64;
         while child.try_wait().expect("a child").is_none() {
             peak = peak.max(children_peak(child.id()));
             std::thread::sleep(Duration::from_millis(2));
         }
-        line(&format!("verify {op} bf16 {config}: memory over tensors"), format!("{:.2} x", peak / tensors), "at most 3 x");
+        line(
+            &format!("verify {op} bf16 {config}: memory over tensors"),
+            format!("{:.2} x", peak / tensors),
+            "at most 3 x",
+        );
     }
 }
 

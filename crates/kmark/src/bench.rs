@@ -209,13 +209,8 @@ impl Bench<'_> {
             Some(ns) => Warmup::For { ns },
             None => Warmup::UntilSteady { limit_ns: slice / WARMUP_SHARE },
         };
-        let request = Request::Sample {
-            impl_name: turn.imp.name().to_string(),
-            mode: self.settings.mode,
-            rule,
-            warmup,
-            gate,
-        };
+        let request =
+            Request::Sample { impl_name: turn.imp.name().to_string(), mode: self.settings.mode, rule, warmup, gate };
         let start = Instant::now();
         let reply = self.workers.ask(&turn.family, &request, limits);
         let spent = start.elapsed().as_nanos() as u64;

@@ -6,7 +6,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 #[derive(Parser)]
-#[command(name = "kmark", version, about = "Benchmarks kernels: checked against an fp64 oracle, timed so that the number holds up")]
+#[command(
+    name = "kmark",
+    version,
+    about = "Benchmarks kernels: checked against an fp64 oracle, timed so that the number holds up"
+)]
 #[command(disable_help_subcommand = true, propagate_version = true)]
 pub struct Cli {
     #[command(subcommand)]

@@ -57,7 +57,10 @@ pub fn facts() -> IndexMap<String, String> {
     put("threads", std::thread::available_parallelism().ok().map(|n| n.to_string()));
     put("memory", total_memory().map(crate::units::bytes));
     put("last_level_cache", last_level_cache().map(crate::units::bytes));
-    put("governor", read_to_string("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").ok().map(|s| s.trim().into()));
+    put(
+        "governor",
+        read_to_string("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").ok().map(|s| s.trim().into()),
+    );
     put("load_at_start", load().map(|l| format!("{l:.2}")));
     facts
 }

@@ -196,9 +196,9 @@ fn wanted(patterns: &[String], name: &str) -> bool {
 fn matches(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,
-        Some((head, rest)) => {
-            name.strip_prefix(head).is_some_and(|tail| (0..=tail.len()).any(|i| tail.is_char_boundary(i) && matches(rest, &tail[i..])))
-        }
+        Some((head, rest)) => name
+            .strip_prefix(head)
+            .is_some_and(|tail| (0..=tail.len()).any(|i| tail.is_char_boundary(i) && matches(rest, &tail[i..]))),
     }
 }
 

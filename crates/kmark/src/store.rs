@@ -41,7 +41,8 @@ impl Store {
             Err(e) if e.kind() == ErrorKind::NotFound => std::fs::create_dir_all(dir).map_err(cannot)?,
             Err(e) => return Err(cannot(e)),
         }
-        let records = OpenOptions::new().create_new(true).append(true).read(true).open(dir.join(RECORDS)).map_err(cannot)?;
+        let records =
+            OpenOptions::new().create_new(true).append(true).read(true).open(dir.join(RECORDS)).map_err(cannot)?;
         lock(&records, dir)?;
         let store = Store { dir: dir.to_path_buf(), records, good: 0 };
         store.write_run(run)?;
@@ -52,9 +53,10 @@ impl Store {
     /// broken is an error and stays as it is.
     pub fn resume(dir: &Path) -> Result<(Store, Loaded)> {
         let path = dir.join(RECORDS);
-        let records = OpenOptions::new().append(true).read(true).open(&path).map_err(|e| {
-            Error::usage(format!("--resume: {}: {e}; there is no run to go on with", path.display()))
-        })?;
+        let records =
+            OpenOptions::new().append(true).read(true).open(&path).map_err(|e| {
+                Error::usage(format!("--resume: {}: {e}; there is no run to go on with", path.display()))
+            })?;
         lock(&records, dir)?;
         let run = read_run(dir)?;
         let (list, good) = read_records(&path, true)?;

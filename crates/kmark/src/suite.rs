@@ -87,8 +87,7 @@ impl Suite {
 impl Group {
     /// One group per op that the table names.
     fn parse(table: &toml::Table) -> std::result::Result<Vec<Group>, String> {
-        let mut group =
-            Group { op: String::new(), dtypes: Vec::new(), configs: Vec::new(), values: IndexMap::new() };
+        let mut group = Group { op: String::new(), dtypes: Vec::new(), configs: Vec::new(), values: IndexMap::new() };
         let mut ops = Vec::new();
         for (key, value) in table {
             let words = words(value).ok_or_else(|| format!("{key} must be a word, a number or a list of them"))?;

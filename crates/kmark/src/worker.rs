@@ -63,8 +63,11 @@ impl Worker<'_> {
     fn answer(&mut self, request: Request) -> Reply {
         let start = Instant::now();
         let busy = || start.elapsed().as_nanos() as u64;
-        self.handle(request, &busy)
-            .unwrap_or_else(|f| Reply::Failed { status: f.status, message: f.message, busy_ns: busy() })
+        self.handle(request, &busy).unwrap_or_else(|f| Reply::Failed {
+            status: f.status,
+            message: f.message,
+            busy_ns: busy(),
+        })
     }
 
     fn handle(&mut self, request: Request, busy: &dyn Fn() -> u64) -> std::result::Result<Reply, Fault> {

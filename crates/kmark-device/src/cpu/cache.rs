@@ -45,7 +45,7 @@ fn flush_lines(bytes: &[u8]) {
 
 /// Copies `src` to `dst` with stores that bypass the caches, and meanwhile asks for the lines of `ahead`, the data that
 /// will be read next. A plain store first reads the line it overwrites; this one does not, which is a third of the
-/// traffic of a copy.
+/// traffic of a copy. Whoever streams calls [`stream_fence`] before another thread may read.
 pub fn stream_copy<T: NoUninit + bytemuck::AnyBitPattern>(dst: &mut [T], src: &[T], ahead: &[T]) {
     assert_eq!(dst.len(), src.len());
     stream_bytes(bytemuck::cast_slice_mut(dst), bytemuck::cast_slice(src), bytemuck::cast_slice(ahead));
@@ -53,28 +53,100 @@ pub fn stream_copy<T: NoUninit + bytemuck::AnyBitPattern>(dst: &mut [T], src: &[
 
 #[cfg(target_arch = "x86_64")]
 fn stream_bytes(dst: &mut [u8], src: &[u8], ahead: &[u8]) {
-    use std::arch::x86_64::{_MM_HINT_T0, _mm_loadu_si128, _mm_prefetch, _mm_sfence, _mm_stream_si128};
     let head = dst.as_ptr().align_offset(64).min(dst.len());
     let lines = (dst.len() - head) / 64;
     let tail = head + lines * 64;
     dst[..head].copy_from_slice(&src[..head]);
     dst[tail..].copy_from_slice(&src[tail..]);
     let (to, from) = (&mut dst[head..tail], &src[head..tail]);
+    stream_lines(to, from, ahead);
+}
+
+/// Waits until everything that this thread streamed has left its write buffers.
+pub fn stream_fence() {
+    // SAFETY: no operands; orders the streaming stores before whatever tells others that they are done.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        std::arch::x86_64::_mm_sfence()
+    }
+}
+
+/// Asks for the lines of a slice, so that they are there when they are read.
+#[inline(always)]
+pub fn prefetch<T: NoUninit>(data: &[T]) {
+    for line in bytemuck::cast_slice::<T, u8>(data).chunks(64) {
+        prefetch_line(line);
+    }
+}
+
+#[inline(always)]
+fn prefetch_line(line: &[u8]) {
+    // SAFETY: a prefetch never faults and changes nothing but the cache.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast())
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
+}
+
+/// [`stream_copy`] for a chunk of whole lines that starts on one; anything else is copied plainly.
+#[inline(always)]
+pub fn stream_chunk<T: NoUninit + bytemuck::AnyBitPattern, const N: usize>(
+    dst: &mut [T; N],
+    src: &[T; N],
+    ahead: &[T],
+) {
+    prefetch(ahead);
+    let (dst, src) = (bytemuck::cast_slice_mut::<T, u8>(dst), bytemuck::cast_slice::<T, u8>(src));
+    #[cfg(target_arch = "x86_64")]
+    if dst.as_ptr().addr().is_multiple_of(64) && dst.len().is_multiple_of(64) {
+        return stream_lines(dst, src, &[]);
+    }
+    dst.copy_from_slice(src);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn stream_lines(to: &mut [u8], from: &[u8], ahead: &[u8]) {
+    if std::arch::is_x86_feature_detected!("avx512f") {
+        // SAFETY: the processor has the instructions; `to` starts on a line and holds whole lines.
+        unsafe { stream_lines_512(to, from, ahead) }
+    } else {
+        stream_lines_128(to, from, ahead);
+    }
+}
+
+/// Whole lines; `to` starts on one.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+fn stream_lines_512(to: &mut [u8], from: &[u8], ahead: &[u8]) {
+    use std::arch::x86_64::{_mm512_loadu_si512, _mm512_stream_si512};
     let mut ahead = ahead.chunks(64);
     for (to, from) in to.chunks_exact_mut(64).zip(from.chunks_exact(64)) {
-        // SAFETY: `to` is 64 bytes at a 64-byte boundary, `from` 64 readable bytes; a prefetch never faults.
-        unsafe {
-            if let Some(line) = ahead.next() {
-                _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast());
-            }
-            for i in (0..64).step_by(16) {
-                let v = _mm_loadu_si128(from.as_ptr().add(i).cast());
-                _mm_stream_si128(to.as_mut_ptr().add(i).cast(), v);
-            }
+        if let Some(line) = ahead.next() {
+            prefetch_line(line);
+        }
+        // SAFETY: 64 readable bytes go to 64 writable ones at a 64-byte boundary.
+        unsafe { _mm512_stream_si512(to.as_mut_ptr().cast(), _mm512_loadu_si512(from.as_ptr().cast())) }
+    }
+}
+
+/// The same with the instructions that every x86-64 has.
+#[cfg(target_arch = "x86_64")]
+fn stream_lines_128(to: &mut [u8], from: &[u8], ahead: &[u8]) {
+    use std::arch::x86_64::{_mm_loadu_si128, _mm_stream_si128};
+    let mut ahead = ahead.chunks(64);
+    for (to, from) in to.chunks_exact_mut(64).zip(from.chunks_exact(64)) {
+        if let Some(line) = ahead.next() {
+            prefetch_line(line);
+        }
+        for (to, from) in to.chunks_exact_mut(16).zip(from.chunks_exact(16)) {
+            // SAFETY: 16 readable bytes go to 16 writable ones at a 16-byte boundary.
+            unsafe { _mm_stream_si128(to.as_mut_ptr().cast(), _mm_loadu_si128(from.as_ptr().cast())) }
         }
     }
-    // SAFETY: no operands; orders the streaming stores before whatever tells others that they are done.
-    unsafe { _mm_sfence() }
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -94,6 +166,23 @@ mod tests {
             stream_copy(&mut dst[start..start + len], &src[start..start + len], &src[..len / 2]);
             assert!(dst[start..start + len] == src[start..start + len]);
             assert!(dst[..start].iter().chain(&dst[start + len..]).all(|v| *v == 0));
+        }
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn lines_are_copied_with_either_instructions() {
+        #[repr(align(64))]
+        struct Aligned([u8; 256]);
+        let src: Vec<u8> = (0..=255).collect();
+        let mut dst = Aligned([0; 256]);
+        stream_lines_128(&mut dst.0, &src, &[]);
+        assert_eq!(dst.0.as_slice(), src);
+        if std::arch::is_x86_feature_detected!("avx512f") {
+            dst.0.fill(0);
+            // SAFETY: the processor has the instructions, the slice is aligned and of whole lines.
+            unsafe { stream_lines_512(&mut dst.0, &src, &src) }
+            assert_eq!(dst.0.as_slice(), src);
         }
     }
 

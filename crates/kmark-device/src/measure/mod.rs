@@ -90,11 +90,7 @@ const WINDOW: usize = 3;
 const STEADY: f64 = 0.02;
 
 /// Discards samples until they are steady, or the limit is reached; returns a typical time.
-fn warm_up(
-    device: &dyn Device,
-    warmup: Warmup,
-    mut take: impl FnMut() -> Result<f64, Fault>,
-) -> Result<f64, Fault> {
+fn warm_up(device: &dyn Device, warmup: Warmup, mut take: impl FnMut() -> Result<f64, Fault>) -> Result<f64, Fault> {
     let start = device.now_ns();
     let mut seen = vec![take()?];
     loop {

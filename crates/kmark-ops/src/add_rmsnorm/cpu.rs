@@ -1,7 +1,7 @@
 //! Residual addition with RMSNorm on the CPU.
 
 use super::outputs;
-use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, by_float, each_job, rms_rstd, simd, widen_weight};
+use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, ahead, by_float, each_job, rms_rstd, simd, widen_weight};
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};
@@ -75,7 +75,7 @@ fn in_place_block<T: Elem>(x: &mut [T], residual: &mut [T], w: &[T::Acc], eps: f
         sum.add(x, residual);
         residual.copy_from_slice(&sum.rounded);
         let r = rms_rstd(&sum.wide, eps);
-        output.store(x, &[], |i| sum.wide[i] * r * w[i]);
+        output.store(x, &[], [&sum.wide, w], |[z, w]| z * r * w);
     }
 }
 
@@ -89,8 +89,8 @@ fn out_block<T: Elem>(x: &[T], residual: &[T], y: &mut [T], z: &mut [T], w: &[T:
         let ((x, x_later), (residual, residual_later)) = (x[row * n..].split_at(n), residual[row * n..].split_at(n));
         sum.add(x, residual);
         let r = rms_rstd(&sum.wide, eps);
-        output.store(z, &residual_later[..n.min(residual_later.len())], |i| sum.wide[i]);
-        output.store(y, &x_later[..n.min(x_later.len())], |i| sum.wide[i] * r * w[i]);
+        output.store(z, ahead(residual_later, n), [&sum.wide], |[z]| z);
+        output.store(y, ahead(x_later, n), [&sum.wide, w], |[z, w]| z * r * w);
     }
 }
 

@@ -68,10 +68,10 @@ fn block<T: Elem>(x: &[T], rows: Rows<T::Acc>, dx: &mut [T], elems: usize) {
             let (now, later) = x[row * n + i * PIECE..].split_at(dx.len());
             let later = &later[..PIECE.min(later.len())];
             if ignored {
-                output.store(dx, later, |_| T::Acc::ZERO);
+                output.store(dx, later, [], |[]| T::Acc::ZERO);
             } else {
                 let x = input.load(now);
-                output.store(dx, later, |i| dloss * exp(x[i] - lse));
+                output.store(dx, later, [x], |[x]| dloss * exp(x - lse));
             }
         }
         if !ignored {

@@ -1,6 +1,6 @@
 //! Cross entropy with its backward on the CPU.
 
-use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, by_float, each_job, exp_sum, simd};
+use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, ahead, by_float, each_job, exp_sum, simd};
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};
@@ -67,15 +67,15 @@ fn block<T: Elem>(x: &[T], rows: Rows<T::Acc>, dx: &mut [T], elems: usize) {
     let mut powers = vec![T::Acc::ZERO; n];
     for (row, dx) in dx.chunks_mut(n).enumerate() {
         let (now, later) = x[row * n..].split_at(n);
-        let later = &later[..n.min(later.len())];
+        let later = ahead(later, n);
         let (target, dloss) = (rows.target[row], rows.dloss[row]);
         if target == rows.ignore {
-            output.store(dx, later, |_| T::Acc::ZERO);
+            output.store(dx, later, [], |[]| T::Acc::ZERO);
             continue;
         }
-        let inverse = T::Acc::ONE / exp_sum(now, &mut powers);
+        let inverse = T::Acc::ONE / exp_sum(now, later, &mut powers);
         let scale = dloss * inverse;
-        output.store(dx, later, |i| powers[i] * scale);
+        output.store(dx, &[], [&powers], |[p]| p * scale);
         let t = target as usize;
         dx[t] = T::down(dloss * (powers[t] * inverse - T::Acc::ONE));
     }

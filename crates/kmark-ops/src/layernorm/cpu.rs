@@ -1,6 +1,6 @@
 //! LayerNorm on the CPU.
 
-use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, by_float, each_job, simd, sum, widen_weight};
+use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, ahead, by_float, each_job, simd, sum, widen_weight};
 use kmark_core::case::Case;
 use kmark_device::buffer::{Buffer, Buffers};
 use kmark_device::{Impl, Launch};
@@ -105,7 +105,7 @@ fn block<T: Elem>(x: &[T], affine: &Affine<T::Acc>, y: &mut [T], mut stats: Stat
         let wide = input.load(now);
         let mean = sum(wide, |v| v) * inverse;
         let r = T::Acc::ONE / (sum(wide, |v| (v - mean) * (v - mean)) * inverse + eps).sqrt();
-        output.store(y, &later[..n.min(later.len())], |i| (wide[i] - mean) * r * w[i] + b[i]);
+        output.store(y, ahead(later, n), [wide, w, b], |[x, w, b]| (x - mean) * r * w + b);
         stats.save(row, mean, r);
     }
 }

@@ -1,7 +1,7 @@
 //! Backward of LayerNorm on the CPU.
 
 use crate::cpu::{
-    CpuImpl, Elem, Jobs, Real, Row, add_up, by_float, each_job, simd, store_weight, sum, sum2, widen_weight,
+    CpuImpl, Elem, Jobs, Real, Row, add_up, ahead, by_float, each_job, simd, store_weight, sum, sum2, widen_weight,
 };
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
@@ -110,7 +110,7 @@ fn block<T: Elem>(a: Inputs<T>, dx: &mut [T], elems: usize, with_bias: bool) -> 
         }
         let g_mean = sum(&gs, |g| g) * inverse;
         let dot_mean = sum2(&xhs, &gs, |xh, g| xh * g) * inverse;
-        output.store(dx, &later[..n.min(later.len())], |i| (gs[i] - g_mean - xhs[i] * dot_mean) * r);
+        output.store(dx, ahead(later, n), [&gs, &xhs], |[g, xh]| (g - g_mean - xh * dot_mean) * r);
     }
     (dw, dbias)
 }

@@ -1,6 +1,6 @@
 //! RMSNorm on the CPU.
 
-use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, by_float, each_job, rms_rstd, simd, widen_weight};
+use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, ahead, by_float, each_job, rms_rstd, simd, widen_weight};
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};
@@ -60,7 +60,7 @@ fn block<T: Elem>(x: &[T], w: &[T::Acc], y: &mut [T], mut rstd: Option<&mut [T::
         let (now, later) = x[row * n..].split_at(n);
         let wide = input.load(now);
         let r = rms_rstd(wide, eps);
-        output.store(y, &later[..n.min(later.len())], |i| wide[i] * r * w[i]);
+        output.store(y, ahead(later, n), [wide, w], |[x, w]| x * r * w);
         if let Some(rstd) = &mut rstd {
             rstd[row] = r;
         }

@@ -1,6 +1,8 @@
 //! Backward of RMSNorm on the CPU.
 
-use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, add_up, by_float, each_job, simd, store_weight, sum2, widen_weight};
+use crate::cpu::{
+    CpuImpl, Elem, Jobs, Real, Row, add_up, ahead, by_float, each_job, simd, store_weight, sum2, widen_weight,
+};
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};
@@ -74,7 +76,7 @@ fn block<T: Elem>(x: &[T], w: &[T::Acc], dout: &[T], rstd: &[T::Acc], dx: &mut [
             dw[i] += product;
         }
         let mean = sum2(&products, w, |p, w| p * w) * inverse;
-        output.store(dx, &later[..n.min(later.len())], |i| (dout[i] * w[i] - x[i] * r * mean) * r);
+        output.store(dx, ahead(later, n), [x, dout, w], |[x, dout, w]| (dout * w - x * r * mean) * r);
     }
     dw
 }

@@ -1,6 +1,6 @@
 //! Softmax on the CPU.
 
-use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, by_float, each_job, exp_sum, simd};
+use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, ahead, by_float, each_job, exp_sum, simd};
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};
@@ -52,7 +52,7 @@ fn block<T: Elem>(x: &[T], y: &mut [T], n: usize, elems: usize) {
     let mut powers = vec![T::Acc::ZERO; n];
     for (row, y) in y.chunks_mut(n).enumerate() {
         let (now, later) = x[row * n..].split_at(n);
-        let inverse = T::Acc::ONE / exp_sum(now, &mut powers);
-        output.store(y, &later[..n.min(later.len())], |i| powers[i] * inverse);
+        let inverse = T::Acc::ONE / exp_sum(now, ahead(later, n), &mut powers);
+        output.store(y, &[], [&powers], |[p]| p * inverse);
     }
 }

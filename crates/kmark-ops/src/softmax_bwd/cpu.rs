@@ -1,6 +1,6 @@
 //! Backward of softmax on the CPU.
 
-use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, by_float, each_job, simd, sum2};
+use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, ahead, by_float, each_job, simd, sum2};
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};
@@ -50,6 +50,6 @@ fn block<T: Elem>(y: &[T], dy: &[T], dx: &mut [T], n: usize, elems: usize) {
         let (now, later) = y[row * n..].split_at(n);
         let (y, dy) = (y_row.load(now), dy_row.load(&dy[row * n..(row + 1) * n]));
         let dot = sum2(y, dy, |y, dy| y * dy);
-        output.store(dx, &later[..n.min(later.len())], |i| y[i] * (dy[i] - dot));
+        output.store(dx, ahead(later, n), [y, dy], |[y, dy]| y * (dy - dot));
     }
 }

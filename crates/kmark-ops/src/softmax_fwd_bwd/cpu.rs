@@ -1,6 +1,6 @@
 //! Softmax with its backward on the CPU.
 
-use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, by_float, each_job, exp_sum, simd, sum2};
+use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, ahead, by_float, each_job, exp_sum, simd, sum2};
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};
@@ -55,9 +55,10 @@ fn block<T: Elem>(x: &[T], dy: &[T], dx: &mut [T], n: usize, elems: usize) {
     let mut powers = vec![T::Acc::ZERO; n];
     for (row, dx) in dx.chunks_mut(n).enumerate() {
         let (now, later) = x[row * n..].split_at(n);
-        let inverse = T::Acc::ONE / exp_sum(now, &mut powers);
-        let dy = dy_row.load(&dy[row * n..(row + 1) * n]);
+        let inverse = T::Acc::ONE / exp_sum(now, ahead(later, n), &mut powers);
+        let (dy, dy_later) = dy[row * n..].split_at(n);
+        let dy = dy_row.load(dy);
         let dot = sum2(&powers, dy, |p, dy| p * dy) * inverse;
-        output.store(dx, &later[..n.min(later.len())], |i| powers[i] * inverse * (dy[i] - dot));
+        output.store(dx, ahead(dy_later, n), [&powers, dy], |[p, dy]| p * inverse * (dy - dot));
     }
 }

@@ -101,17 +101,12 @@ fn now_and_next<T>(from: &[T], i: usize, len: usize) -> (&[T], &[T]) {
 }
 
 fn copy_block<T: Elem>(x: &[T], y: &mut [T], n: usize) {
-    for (i, y) in y.chunks_mut(PIECE).enumerate() {
-        let (now, next) = now_and_next(x, i, y.len());
-        put(y, now, next, n);
-    }
+    put(y, n, |i, len| now_and_next(x, i, len));
 }
 
 fn write_block<T: Elem>(s: T, y: &mut [T], n: usize) {
     let piece = vec![s; PIECE.min(y.len())];
-    for y in y.chunks_mut(PIECE) {
-        put(y, &piece[..y.len()], &[], n);
-    }
+    put(y, n, |_, len| (&piece[..len], &[]));
 }
 
 #[inline(always)]
@@ -123,7 +118,7 @@ fn triad_block<T: Elem>(a: &[T], b: &[T], s: T, y: &mut [T], n: usize) {
         let (a, next) = now_and_next(a, i, y.len());
         let (b, _) = now_and_next(b, i, y.len());
         let (a, b) = (a_row.load(a), b_row.load(b));
-        output.store(y, next, |i| a[i] + s * b[i]);
+        output.store(y, next, [a, b], |[a, b]| a + s * b);
     }
 }
 

@@ -25,8 +25,12 @@ pub fn run(args: DoctorArgs) -> Result<u8> {
     put("kmark", env!("CARGO_PKG_VERSION").into(), "");
     for (key, value) in env::facts() {
         let advice = match (key.as_str(), value.as_str()) {
-            ("governor", g) if g != "performance" => "the clock may change during a run; `cpupower frequency-set -g performance` fixes it",
-            ("load_at_start", l) if l.parse().is_ok_and(|l: f64| l > 0.5) => "something else is running; numbers will be noisier",
+            ("governor", g) if g != "performance" => {
+                "the clock may change during a run; `cpupower frequency-set -g performance` fixes it"
+            }
+            ("load_at_start", l) if l.parse().is_ok_and(|l: f64| l > 0.5) => {
+                "something else is running; numbers will be noisier"
+            }
             _ => "",
         };
         put(&key.replace('_', " "), value, advice);

@@ -65,18 +65,17 @@ fn ops() -> Listing {
     let mut list = Listing::new(&["op", "axes", "attributes (first is the default)", "contract"]);
     for e in kmark_ops::OPS {
         let axes: Vec<&str> = e.op.axes().iter().map(|a| a.name).collect();
-        let attrs: Vec<String> = e
-            .op
-            .attrs()
-            .iter()
-            .map(|a| match a.kind {
-                kmark_core::op::AttrKind::OneOf(words) => {
-                    let rest: Vec<&str> = words.iter().filter(|w| **w != a.default).copied().collect();
-                    format!("{}={}|{}", a.name, a.default, rest.join("|"))
-                }
-                _ => format!("{}={}", a.name, a.default),
-            })
-            .collect();
+        let attrs: Vec<String> =
+            e.op.attrs()
+                .iter()
+                .map(|a| match a.kind {
+                    kmark_core::op::AttrKind::OneOf(words) => {
+                        let rest: Vec<&str> = words.iter().filter(|w| **w != a.default).copied().collect();
+                        format!("{}={}|{}", a.name, a.default, rest.join("|"))
+                    }
+                    _ => format!("{}={}", a.name, a.default),
+                })
+                .collect();
         let dtypes: Vec<&str> = e.op.dtypes().iter().map(|d| d.name()).collect();
         let about: Vec<_> =
             e.op.attrs().iter().map(|a| json!({"name": a.name, "default": a.default, "about": a.about})).collect();

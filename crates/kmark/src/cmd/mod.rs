@@ -60,7 +60,9 @@ pub fn usage(e: clap::Error) -> ExitCode {
         line.push_str(if line.ends_with(':') { " " } else { "; " });
         line.push_str(more.trim_start_matches("tip: "));
     }
-    if e.get(ContextKind::SuggestedArg).is_none() && !matches!(e.get(ContextKind::SuggestedValue), Some(ContextValue::Strings(_))) {
+    if e.get(ContextKind::SuggestedArg).is_none()
+        && !matches!(e.get(ContextKind::SuggestedValue), Some(ContextValue::Strings(_)))
+    {
         line.push_str("; see --help");
     }
     say(&line);

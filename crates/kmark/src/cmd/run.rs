@@ -147,7 +147,11 @@ fn check_same_run(now: &Run, then: &Loaded) -> Result<()> {
     };
     let (a, b) = (&then.run, now);
     if a.device != b.device {
-        return differs("device", &format!("{} ({})", a.device.name, a.device.id), &format!("{} ({})", b.device.name, b.device.id));
+        return differs(
+            "device",
+            &format!("{} ({})", a.device.name, a.device.id),
+            &format!("{} ({})", b.device.name, b.device.id),
+        );
     }
     if a.settings.mode != b.settings.mode {
         return differs("mode", a.settings.mode.word(), b.settings.mode.word());
@@ -173,8 +177,7 @@ fn drop_done(plan: &mut Plan, records: &[Record], mode: Mode) {
 
 /// Starts the workers, which calibrate themselves, and measures the roofs once per run.
 fn prepare(workers: &mut Workers, plan: &Plan, run: &mut Run, phases: &mut Phases) -> Result<()> {
-    let mut families: Vec<String> =
-        plan.items.iter().flat_map(|p| p.impls.iter().map(|i| family(i.name()))).collect();
+    let mut families: Vec<String> = plan.items.iter().flat_map(|p| p.impls.iter().map(|i| family(i.name()))).collect();
     families.sort();
     families.dedup();
     for f in &families {
@@ -204,8 +207,7 @@ fn line(case: &str, records: &[Record]) -> String {
 
 fn show(args: &RunArgs, name: &str, run: &Run, records: &[Record]) {
     let data = [RunData { name, run, records }];
-    let options =
-        Options { baseline: args.baseline.clone(), color: super::color(), width: super::terminal_width() };
+    let options = Options { baseline: args.baseline.clone(), color: super::color(), width: super::terminal_width() };
     if args.json {
         super::print(&report::render("json", &data, &options));
     } else if !args.quiet {

@@ -4,9 +4,31 @@ use super::rows::{Row, rows};
 use super::{Options, RunData};
 
 const HEADER: [&str; 25] = [
-    "run", "case", "op", "dtype", "impl", "device", "mode", "status", "contract", "median_ns", "lo_ns", "hi_ns", "mad_ns",
-    "p05_ns", "p95_ns", "samples", "gb_per_s", "gflop_per_s", "of_roof", "clock_mhz", "baseline", "speedup", "verdict",
-    "visible", "message",
+    "run",
+    "case",
+    "op",
+    "dtype",
+    "impl",
+    "device",
+    "mode",
+    "status",
+    "contract",
+    "median_ns",
+    "lo_ns",
+    "hi_ns",
+    "mad_ns",
+    "p05_ns",
+    "p95_ns",
+    "samples",
+    "gb_per_s",
+    "gflop_per_s",
+    "of_roof",
+    "clock_mhz",
+    "baseline",
+    "speedup",
+    "verdict",
+    "visible",
+    "message",
 ];
 
 pub fn render(runs: &[RunData], options: &Options) -> String {

@@ -32,7 +32,13 @@ fn one(data: &RunData, options: &Options) -> String {
     }
     let mut text = table.lines().map(|l| l.trim_end().to_string() + "\n").collect::<String>();
     for r in rows.iter().filter(|r| needs_words(r.status)) {
-        text.push_str(&format!("\n{}: {} {}: {}", r.status, r.case, r.impl_name, r.message.lines().next().unwrap_or("")));
+        text.push_str(&format!(
+            "\n{}: {} {}: {}",
+            r.status,
+            r.case,
+            r.impl_name,
+            r.message.lines().next().unwrap_or("")
+        ));
     }
     if rows.iter().any(|r| needs_words(r.status)) {
         text.push('\n');

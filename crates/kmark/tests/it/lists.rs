@@ -72,8 +72,25 @@ fn doctor_finds_the_cpu() {
 fn help_names_every_promised_flag() {
     let help = text(&output(&["run", "--help"]).stdout);
     for flag in [
-        "--device", "--impl", "--baseline", "--dtype", "--set", "--configs", "--cache", "--graph", "--e2e", "--budget",
-        "--precision", "--rounds", "--warmup", "--seed", "--out", "--resume", "--skip-verify", "--json", "--quiet",
+        "--device",
+        "--impl",
+        "--baseline",
+        "--dtype",
+        "--set",
+        "--configs",
+        "--cache",
+        "--graph",
+        "--e2e",
+        "--budget",
+        "--precision",
+        "--rounds",
+        "--warmup",
+        "--seed",
+        "--out",
+        "--resume",
+        "--skip-verify",
+        "--json",
+        "--quiet",
     ] {
         assert!(help.contains(flag), "{flag}");
     }

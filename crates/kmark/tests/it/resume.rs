@@ -42,8 +42,7 @@ fn ten_kills_and_resumes_end_in_one_record_each() {
     let distinct: HashSet<String> = all.iter().map(|r| format!("{} {}", r["case"], r["impl"])).collect();
     assert_eq!((all.len(), distinct.len()), (16, 16));
     assert!(all.iter().all(|r| r["status"] == "ok"));
-    let run: serde_json::Value =
-        serde_json::from_str(&std::fs::read_to_string(out.join("run.json")).unwrap()).unwrap();
+    let run: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(out.join("run.json")).unwrap()).unwrap();
     assert!(run["finished"].is_string());
 }
 

@@ -51,7 +51,8 @@ fn only_cmd_prints() {
 
 #[test]
 fn reports_read_records_only() {
-    let outside = ["crate::host", "crate::bench", "crate::store", "crate::plan", "crate::worker", "kmark_device", "kmark_ops"];
+    let outside =
+        ["crate::host", "crate::bench", "crate::store", "crate::plan", "crate::worker", "kmark_device", "kmark_ops"];
     nowhere(&sources("kmark/src/report"), &outside, "a report is a function of records");
 }
 

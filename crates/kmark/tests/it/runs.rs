@@ -48,7 +48,8 @@ fn modes_and_flags_are_recorded() {
     let suite = small_suite(dir.path());
     let hot = dir.path().join("hot");
     let args = ["run", &suite, "--out", hot.to_str().unwrap(), "--cache", "hot", "--skip-verify", "--seed", "7"];
-    let args = [&args[..], &["--rounds", "2", "--impl", "cpu/s*", "--dtype", "f32", "--warmup", "1ms", "--json"]].concat();
+    let args =
+        [&args[..], &["--rounds", "2", "--impl", "cpu/s*", "--dtype", "f32", "--warmup", "1ms", "--json"]].concat();
     let run = output(&args);
     assert!(run.status.success(), "{}", text(&run.stderr));
     let shown: Value = serde_json::from_slice(&run.stdout).unwrap();
