@@ -9,8 +9,11 @@ pub mod run;
 pub mod schema;
 pub mod verify;
 
+use crate::cli::Cli;
 use crate::error::{Result, USAGE};
+use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use kmark_core::words::nearest;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
@@ -60,11 +63,17 @@ pub fn usage(e: clap::Error) -> ExitCode {
         line.push_str(if line.ends_with(':') { " " } else { "; " });
         line.push_str(more.trim_start_matches("tip: "));
     }
-    if e.get(ContextKind::SuggestedArg).is_none()
-        && !matches!(e.get(ContextKind::SuggestedValue), Some(ContextValue::Strings(_)))
+    // clap does not see that `rnu` is `run` with two letters swapped.
+    if let (Some(ContextValue::String(word)), None) =
+        (e.get(ContextKind::InvalidSubcommand), e.get(ContextKind::SuggestedSubcommand))
     {
-        line.push_str("; see --help");
+        let command = Cli::command();
+        let known = command.get_subcommands().filter(|c| !c.is_hide_set()).map(|c| c.get_name());
+        if let Some(near) = nearest(word, known) {
+            line.push_str(&format!("; did you mean '{near}'?"));
+        }
     }
+    line.push_str("; see --help");
     say(&line);
     USAGE.into()
 }
