@@ -30,20 +30,24 @@ pub fn run(family: &str) -> Result<u8> {
     let no_pipe = |e: std::io::Error| Error::usage(format!("a worker is started by kmark itself, not by hand ({e})"));
     let requests = File::open(format!("/dev/fd/{REQUESTS_FD}")).map_err(no_pipe)?;
     let mut replies = OpenOptions::new().write(true).open(format!("/dev/fd/{REPLIES_FD}")).map_err(no_pipe)?;
-    let device = Cpu::new(&env::cpu_name());
-    let mut state = Worker { family, device: &device, prepared: None };
-    for line in BufReader::new(requests).lines() {
-        let Ok(line) = line else { break };
-        let request: Request = serde_json::from_str(&line)
-            .map_err(|e| Error::own(format!("worker {family}: the host sent something else than a request: {e}")))?;
-        let reply = state.answer(request);
-        let mut text = serde_json::to_string(&reply).expect("replies are plain data");
-        text.push('\n');
-        if replies.write_all(text.as_bytes()).is_err() || reply == Reply::Bye {
-            break;
+    // The thread that launches belongs to the pool: handing work to a pool from outside costs two wake-ups per launch.
+    kmark_device::cpu::in_pool(|| {
+        let device = Cpu::new(&env::cpu_name());
+        let mut state = Worker { family, device: &device, prepared: None };
+        for line in BufReader::new(requests).lines() {
+            let Ok(line) = line else { break };
+            let request: Request = serde_json::from_str(&line).map_err(|e| {
+                Error::own(format!("worker {family}: the host sent something else than a request: {e}"))
+            })?;
+            let reply = state.answer(request);
+            let mut text = serde_json::to_string(&reply).expect("replies are plain data");
+            text.push('\n');
+            if replies.write_all(text.as_bytes()).is_err() || reply == Reply::Bye {
+                break;
+            }
         }
-    }
-    Ok(0)
+        Ok(0)
+    })
 }
 
 struct Worker<'a> {

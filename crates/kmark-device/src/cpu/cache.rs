@@ -7,7 +7,14 @@ use rayon::prelude::*;
 /// Evicts the slice's lines from all caches of all cores. Exact and cheap: a flush by walking twice the last-level
 /// cache would cost 600 MiB of traffic per sample on a server, and evict only probably.
 pub fn flush(bytes: &[u8]) {
-    bytes.par_chunks(1 << 20).for_each(flush_lines);
+    const PART: usize = 1 << 20;
+    // Small tensors are flushed here: another thread, once woken, would still be looking for work when the timed launch
+    // begins, and two threads of one core slow each other down.
+    if bytes.len() <= PART {
+        flush_lines(bytes);
+    } else {
+        bytes.par_chunks(PART).for_each(flush_lines);
+    }
 }
 
 #[cfg(target_arch = "x86_64")]

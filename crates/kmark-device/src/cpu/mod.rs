@@ -29,6 +29,11 @@ impl Cpu {
     }
 }
 
+/// Runs `f` on a thread of the pool that parallel CPU code uses.
+pub fn in_pool<R: Send>(f: impl FnOnce() -> R + Send) -> R {
+    rayon::scope(|_| f())
+}
+
 impl Device for Cpu {
     fn id(&self) -> DeviceId {
         self.id.clone()

@@ -5,8 +5,10 @@ use std::ops::Range;
 
 /// Below this many elements one core is done before the others have woken up.
 const SERIAL_ELEMS: usize = 1 << 15;
-/// A job is at least this large, so that handing it out costs little.
-const JOB_ELEMS: usize = 1 << 16;
+/// A job is at least this large, so that handing it out and starting cold on its first row cost little; and at most so
+/// large that every core gets many, because one of them may be disturbed.
+const JOB_ELEMS: (usize, usize) = (1 << 16, 1 << 20);
+const JOBS_PER_CORE: usize = 32;
 
 /// How `m` rows of `n` elements are cut.
 #[derive(Clone, Copy)]
@@ -17,7 +19,8 @@ pub struct Jobs {
 
 impl Jobs {
     pub fn rows(m: usize, n: usize) -> Jobs {
-        let rows = if m * n <= SERIAL_ELEMS { m } else { JOB_ELEMS.div_ceil(n).min(m) };
+        let elems = (m * n / (JOBS_PER_CORE * rayon::current_num_threads())).clamp(JOB_ELEMS.0, JOB_ELEMS.1);
+        let rows = if m * n <= SERIAL_ELEMS { m } else { elems.div_ceil(n).min(m) };
         Jobs { m, rows: rows.max(1) }
     }
 

@@ -11,6 +11,9 @@ pub fn simd<R>(f: impl FnOnce() -> R) -> R {
     pulp::Arch::new().dispatch(f)
 }
 
+/// Elements that are streamed at a time: enough to make up for the call.
+const STREAMED: usize = 256;
+
 /// Independent partial sums: four AVX-512 registers of f32.
 const LANES: usize = 64;
 
@@ -92,7 +95,7 @@ pub fn exp_sum<T: Elem>(x: &[T], next: &[T], powers: &mut [T::Acc]) -> T::Acc {
             let mut lanes = Lanes::new();
             let ((xs, xr), (ps, pr)) = (x.as_chunks::<LANES>(), powers.as_chunks_mut::<LANES>());
             for (c, (x, p)) in xs.iter().zip(ps).enumerate() {
-                prefetch(chunk(next, c));
+                prefetch(chunk::<LANES, T>(next, c));
                 *p = lanes.add(|i| exp(x[i] - highest));
             }
             lanes.finish(xr.iter().zip(pr).map(|(x, p)| {
@@ -106,7 +109,7 @@ pub fn exp_sum<T: Elem>(x: &[T], next: &[T], powers: &mut [T::Acc]) -> T::Acc {
             let mut lanes = Lanes::new();
             let (ps, pr) = powers.as_chunks_mut::<LANES>();
             for (c, p) in ps.iter_mut().enumerate() {
-                prefetch(chunk(next, c));
+                prefetch(chunk::<LANES, T>(next, c));
                 *p = lanes.add(|i| exp(p[i] - highest));
             }
             lanes.finish(pr.iter_mut().map(|p| {
@@ -129,8 +132,8 @@ const AHEAD_BYTES: usize = 64 << 10;
 
 /// Chunk `c` of a row that may be shorter.
 #[inline(always)]
-fn chunk<T>(row: &[T], c: usize) -> &[T] {
-    &row[(c * LANES).min(row.len())..((c + 1) * LANES).min(row.len())]
+fn chunk<const N: usize, T>(row: &[T], c: usize) -> &[T] {
+    &row[(c * N).min(row.len())..((c + 1) * N).min(row.len())]
 }
 
 /// Maximum of a row and the sum of exp(x - max) in one pass over memory: in pieces, the sum so far scaled down whenever
@@ -209,21 +212,21 @@ impl<T: Elem> Row<T> {
         self.store_plain(&mut dst[..head], inputs.map(|s| &s[..head]), &f);
         let inputs = inputs.map(|s| &s[head..]);
         let next = &next[head.min(next.len())..];
-        let (chunks, tail) = dst[head..].as_chunks_mut::<LANES>();
-        let done = chunks.len() * LANES;
+        let (chunks, tail) = dst[head..].as_chunks_mut::<STREAMED>();
+        let done = chunks.len() * STREAMED;
         for (c, dst) in chunks.iter_mut().enumerate() {
-            let at = c * LANES;
-            let inputs = inputs.map(|s| &s[at..at + LANES]);
-            let mut narrow = [T::down(T::Acc::ZERO); LANES];
+            let at = c * STREAMED;
+            let inputs = inputs.map(|s| &s[at..at + STREAMED]);
+            let mut narrow = [T::down(T::Acc::ZERO); STREAMED];
             match T::same_mut(&mut narrow) {
                 Some(same) => map(same, inputs, &f),
                 None => {
-                    let mut wide = [T::Acc::ZERO; LANES];
+                    let mut wide = [T::Acc::ZERO; STREAMED];
                     map(&mut wide, inputs, &f);
                     T::narrow(&wide, &mut narrow);
                 }
             }
-            stream_chunk(dst, &narrow, chunk(next, c));
+            stream_chunk(dst, &narrow, chunk::<STREAMED, T>(next, c));
         }
         self.store_plain(tail, inputs.map(|s| &s[done..]), &f);
     }
