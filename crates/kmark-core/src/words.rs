@@ -4,10 +4,8 @@
 pub fn unknown<'a>(what: &str, word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.into_iter().collect();
     let mut line = format!("unknown {what} '{word}'");
-    match nearest(word, known.iter().copied()) {
-        Some(near) => line.push_str(&format!("; did you mean '{near}'?")),
-        None if known.is_empty() => {}
-        None => line.push(';'),
+    if let Some(near) = nearest(word, known.iter().copied()) {
+        line.push_str(&format!("; did you mean '{near}'?"));
     }
     if !known.is_empty() && known.len() <= 24 {
         line.push_str(&format!(" (known: {})", known.join(", ")));
@@ -36,6 +34,7 @@ mod tests {
         assert_eq!(nearest("bf61", known), Some("bf16"));
         assert_eq!(nearest("cpu/smid", known), Some("cpu/simd"));
         assert_eq!(nearest("torch", known), None);
+        assert_eq!(unknown("impl", "torch", ["f32"]), "unknown impl 'torch' (known: f32)");
         assert_eq!(unknown("dtype", "f23", ["f32"]), "unknown dtype 'f23'; did you mean 'f32'? (known: f32)");
     }
 }

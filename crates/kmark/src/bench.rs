@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 /// A visit takes at most this many samples; beyond it the median does not improve.
 const MAX_SAMPLES: usize = 2000;
 const MIN_SAMPLES: usize = 5;
+/// Rounds that even a slow impl takes part in: fewer prove nothing.
+const MIN_ROUNDS: u32 = 3;
 /// The share of a visit's time that warming up may take.
 const WARMUP_SHARE: u64 = 4;
 /// What a worker may use beside the tensors of its case.
@@ -171,7 +173,7 @@ impl Bench<'_> {
             let mut order: Vec<usize> = (0..turns.len()).chain(0..turns.len()).collect();
             shuffle(&mut order, planned.case.seed ^ round as u64);
             // Whoever has used up the budget before a round begins is left out of it whole: half a round is no A/A pair.
-            let over: Vec<bool> = turns.iter().map(|t| t.spent_ns >= budget && round >= 2).collect();
+            let over: Vec<bool> = turns.iter().map(|t| t.spent_ns >= budget && round >= MIN_ROUNDS).collect();
             for i in order.into_iter().filter(|i| !over[*i]) {
                 let turn = &mut turns[i];
                 if !turn.failed {

@@ -7,6 +7,6 @@ use clap::CommandFactory;
 pub fn run(args: CompletionsArgs) -> Result<u8> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "kmark", &mut script);
-    super::print(&String::from_utf8_lossy(&script));
+    super::print(&String::from_utf8_lossy(&script))?;
     Ok(0)
 }

@@ -61,9 +61,9 @@ pub fn run(args: DoctorArgs) -> Result<u8> {
     put("GPU", "none used".into(), "this version of kmark measures on the CPU only");
     let broken = findings.iter().any(|f| f.what == "worker");
     if args.json {
-        print(&to_json(&findings));
+        print(&to_json(&findings))?;
     } else {
-        print(&words(&findings));
+        print(&words(&findings))?;
     }
     Ok(u8::from(broken))
 }

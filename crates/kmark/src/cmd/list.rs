@@ -29,9 +29,9 @@ pub fn run(args: ListArgs) -> Result<u8> {
         ListWhat::Cases { what } => list_cases(what)?,
     };
     if args.json {
-        print(&to_json(&listing.json));
+        print(&to_json(&listing.json))?;
     } else {
-        print(&listing.text());
+        print(&listing.text())?;
     }
     Ok(0)
 }

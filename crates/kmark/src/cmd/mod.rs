@@ -10,7 +10,7 @@ pub mod schema;
 pub mod verify;
 
 use crate::cli::Cli;
-use crate::error::{Result, USAGE};
+use crate::error::{Error, Result, USAGE};
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use kmark_core::words::nearest;
@@ -18,9 +18,14 @@ use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 /// Prints to standard output. A reader that has gone away is not an error: `kmark list ops | head` ends well.
-pub fn print(text: &str) {
+pub fn print(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Error::own(format!("cannot write to standard output: {e}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A line on standard error.
@@ -47,8 +52,7 @@ pub fn exit(done: Result<u8>) -> ExitCode {
 pub fn usage(e: clap::Error) -> ExitCode {
     match e.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            print(&help_text(&e));
-            return ExitCode::SUCCESS;
+            return exit(print(&help_text(&e)).map(|()| 0));
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             say(&e.render().to_string());

@@ -28,7 +28,7 @@ pub fn run(args: ReportArgs) -> Result<u8> {
     };
     let text = render(&args.format, &runs, &options);
     match &args.out {
-        None => print(&text),
+        None => print(&text)?,
         Some(path) => std::fs::OpenOptions::new()
             .write(true)
             .create_new(true)

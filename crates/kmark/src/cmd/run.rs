@@ -70,7 +70,7 @@ pub fn run(args: RunArgs) -> Result<u8> {
     run.noise_floor = noise(&records);
     run.finished = Some(jiff::Timestamp::now().to_string());
     store.write_run(&run)?;
-    show(&args, &dir.display().to_string(), &run, &records);
+    show(&args, &dir.display().to_string(), &run, &records)?;
     Ok(exit_code(records.iter().map(|r| r.status)))
 }
 
@@ -153,6 +153,12 @@ fn check_same_run(now: &Run, then: &Loaded) -> Result<()> {
             &format!("{} ({})", b.device.name, b.device.id),
         );
     }
+    if a.selection != b.selection {
+        return differs("selection", &a.selection.join(" "), &b.selection.join(" "));
+    }
+    if a.settings.seed != b.settings.seed {
+        return differs("seed", &a.settings.seed.to_string(), &b.settings.seed.to_string());
+    }
     if a.settings.mode != b.settings.mode {
         return differs("mode", a.settings.mode.word(), b.settings.mode.word());
     }
@@ -205,12 +211,12 @@ fn line(case: &str, records: &[Record]) -> String {
     format!("{case}  {}", parts.join(", "))
 }
 
-fn show(args: &RunArgs, name: &str, run: &Run, records: &[Record]) {
+fn show(args: &RunArgs, name: &str, run: &Run, records: &[Record]) -> Result<()> {
     let data = [RunData { name, run, records }];
     let options = Options { baseline: args.baseline.clone(), color: super::color(), width: super::terminal_width() };
-    if args.json {
-        super::print(&report::render("json", &data, &options));
-    } else if !args.quiet {
-        super::print(&report::render("table", &data, &options));
+    match (args.json, args.quiet) {
+        (true, _) => super::print(&report::render("json", &data, &options)),
+        (false, false) => super::print(&report::render("table", &data, &options)),
+        (false, true) => Ok(()),
     }
 }

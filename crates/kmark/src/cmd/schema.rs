@@ -11,7 +11,7 @@ pub fn run(args: SchemaArgs) -> Result<u8> {
         SchemaWhat::Record => record(),
         SchemaWhat::Run => of::<Run>("a run: run.json"),
         SchemaWhat::All => all(),
-    }));
+    }))?;
     Ok(0)
 }
 

@@ -54,9 +54,9 @@ pub fn run(args: VerifyArgs) -> Result<u8> {
     progress.end();
     let bad: Vec<&Line> = lines.iter().filter(|l| is_bad(l, args.mutants)).collect();
     if args.json {
-        print(&to_json(&lines));
+        print(&to_json(&lines))?;
     } else if !args.quiet {
-        print(&words(&lines, &bad, args.mutants));
+        print(&words(&lines, &bad, args.mutants))?;
     }
     Ok(match (args.mutants, bad.is_empty()) {
         (_, true) => 0,

@@ -149,6 +149,8 @@ fn runs_that_are_broken_name_file_and_line() {
     refused(&["report", "/nowhere"], "does not exist");
     refused(&["report", run, "--baseline", "cpu/naif"], "did you mean 'cpu/naive'?");
     refused(&["run", &suite, "--out", run, "--resume", "--cache", "hot"], "mode cold");
+    refused(&["run", "softmax", "--out", run, "--resume"], "selection");
+    refused(&["run", &suite, "--out", run, "--resume", "--seed", "1"], "seed 42");
 }
 
 #[test]
@@ -165,6 +167,15 @@ fn a_closed_pipe_is_no_error() {
         assert_eq!(out.status.code(), Some(0), "{args:?}: {}", text(&out.stderr));
         assert!(!text(&out.stderr).contains("panicked"));
     }
+}
+
+#[test]
+fn an_output_that_cannot_be_written_is_an_error() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("kmark"));
+    let out = command.args(["list", "ops"]).stdout(full).stderr(std::process::Stdio::piped()).output().unwrap();
+    assert_eq!(out.status.code(), Some(1));
+    assert!(text(&out.stderr).contains("cannot write to standard output"), "{}", text(&out.stderr));
 }
 
 #[test]
