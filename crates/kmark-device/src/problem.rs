@@ -141,7 +141,7 @@ impl Problem {
         };
         let inputs = view(&|i| self.specs[i].role.is_input(), true);
         let outputs = view(&|i| self.specs[i].role.is_output(), false);
-        let gate = Gate::new(self.op, &self.case, &outputs);
+        let gate = Gate::new(&outputs, self.op.regions(), self.op.invariants(&self.case));
         self.op.oracle(&self.case, &inputs, &gate);
         let mut verify = gate.finish();
         verify.problems.splice(0..0, problems);

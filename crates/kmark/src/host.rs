@@ -121,6 +121,7 @@ impl Worker {
         let (replies, replies_tx) = std::io::pipe().map_err(|e| failed("make a pipe", &e))?;
         let mut command = Command::new(exe);
         command.arg("worker").arg(family).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.env("RUST_BACKTRACE", "0"); // the log keeps the last words: what was wrong, not where it stood
         command.process_group(0); // so that it can be ended with everything it started
         command
             .fd_mappings(vec![

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 const RUN: &str = "run.json";
 const RECORDS: &str = "records.jsonl";
+/// What run.json is called while it is being written.
+const NEW_RUN: &str = ".run.json.new";
 /// A record has at most some 20,000 samples; a longer line is not one.
 const MAX_LINE: u64 = 16 << 20;
 
@@ -28,12 +30,20 @@ pub struct Store {
 }
 
 impl Store {
-    /// A new run in `dir`, which must not hold anything yet.
-    pub fn create(dir: &Path, run: &Run) -> Result<Store> {
+    /// A new run in `dir`, which must not hold anything yet; or, with `resume`, the run that is there. A run that was
+    /// cut off before it wrote anything is simply begun.
+    pub fn open(dir: &Path, run: &Run, resume: bool) -> Result<(Store, Option<Loaded>)> {
+        if resume && dir.join(RUN).exists() {
+            let (store, loaded) = Store::resume(dir)?;
+            return Ok((store, Some(loaded)));
+        }
         let cannot = |e: std::io::Error| Error::usage(format!("--out {}: {e}", dir.display()));
         match std::fs::read_dir(dir) {
-            Ok(mut entries) => {
-                if entries.next().is_some() {
+            Ok(entries) => {
+                let in_the_way = entries.flatten().any(|e| !(resume && is_leftover(&e)));
+                if in_the_way && resume {
+                    return Err(Error::usage(format!("--resume: {} holds no run to go on with", dir.display())));
+                } else if in_the_way {
                     let hint = if dir.join(RUN).exists() { "; add --resume to go on with that run" } else { "" };
                     return Err(Error::usage(format!("--out {} exists and is not empty{hint}", dir.display())));
                 }
@@ -42,16 +52,16 @@ impl Store {
             Err(e) => return Err(cannot(e)),
         }
         let records =
-            OpenOptions::new().create_new(true).append(true).read(true).open(dir.join(RECORDS)).map_err(cannot)?;
+            OpenOptions::new().create(true).append(true).read(true).open(dir.join(RECORDS)).map_err(cannot)?;
         lock(&records, dir)?;
         let store = Store { dir: dir.to_path_buf(), records, good: 0 };
         store.write_run(run)?;
-        Ok(store)
+        Ok((store, None))
     }
 
     /// Goes on with the run in `dir`. A last line that was cut off in the middle is dropped; anything else that is
     /// broken is an error and stays as it is.
-    pub fn resume(dir: &Path) -> Result<(Store, Loaded)> {
+    fn resume(dir: &Path) -> Result<(Store, Loaded)> {
         let path = dir.join(RECORDS);
         let records =
             OpenOptions::new().append(true).read(true).open(&path).map_err(|e| {
@@ -96,12 +106,18 @@ impl Store {
 
     /// Replaces run.json as a whole: a reader sees the old one or the new one.
     pub fn write_run(&self, run: &Run) -> Result<()> {
-        let (path, temporary) = (self.dir.join(RUN), self.dir.join(".run.json.new"));
+        let (path, temporary) = (self.dir.join(RUN), self.dir.join(NEW_RUN));
         let text = serde_json::to_string_pretty(run).expect("a run is plain data") + "\n";
         std::fs::write(&temporary, text)
             .and_then(|()| std::fs::rename(&temporary, &path))
             .map_err(|e| Error::own(format!("cannot write {}: {e}", path.display())))
     }
+}
+
+/// What a run leaves that was killed before its run.json was in place.
+fn is_leftover(entry: &std::fs::DirEntry) -> bool {
+    let empty = entry.metadata().is_ok_and(|m| m.len() == 0);
+    entry.file_name() == NEW_RUN || (entry.file_name() == RECORDS && empty)
 }
 
 /// Two processes must not write into one run.

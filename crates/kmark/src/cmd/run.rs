@@ -26,14 +26,13 @@ pub fn run(args: RunArgs) -> Result<u8> {
     check_baseline(&args, &plan)?;
     let dir = args.out.clone().unwrap_or_else(default_dir);
     let mut run = describe(&args, &settings);
-    let (mut store, mut records) = if args.resume {
-        let (store, loaded) = Store::resume(&dir)?;
+    let (mut store, earlier) = Store::open(&dir, &run, args.resume)?;
+    let mut records = Vec::new();
+    if let Some(loaded) = earlier {
         check_same_run(&run, &loaded)?;
         run = Run { finished: None, ..loaded.run };
-        (store, loaded.records)
-    } else {
-        (Store::create(&dir, &run)?, Vec::new())
-    };
+        records = loaded.records;
+    }
     drop_done(&mut plan, &records, settings.mode);
 
     let mut progress = Progress::new(plan.items.len(), args.quiet);

@@ -105,7 +105,7 @@ fn output_folders_are_never_overwritten() {
     refused(&["run", &suite, "--out", other.to_str().unwrap()], "not empty");
     refused(&["run", &suite, "--out", &suite], "small.toml");
     refused(&["run", &suite, "--out", "/proc/nowhere"], "/proc/nowhere");
-    refused(&["run", &suite, "--out", other.to_str().unwrap(), "--resume"], "no run to go on with");
+    refused(&["run", &suite, "--out", other.to_str().unwrap(), "--resume"], "holds no run to go on with");
 
     let report = dir.path().join("r.md");
     fs::write(&report, "precious").unwrap();

@@ -14,12 +14,8 @@ fn ten_kills_and_resumes_end_in_one_record_each() {
     let mut kept = 0;
     let mut state = 12345u64;
     for kill in 0..10 {
-        let mut args = vec!["run", &suite, "--out", out_arg, "--budget", "40ms", "--quiet"];
-        if out.join("run.json").exists() {
-            args.push("--resume");
-        } else if out.exists() {
-            std::fs::remove_dir_all(&out).unwrap(); // killed before there was a run
-        }
+        // With --resume from the first time on: a run that was killed before it began is begun.
+        let args = ["run", &suite, "--out", out_arg, "--budget", "40ms", "--quiet", "--resume"];
         let mut child = Command::new(assert_cmd::cargo::cargo_bin("kmark"))
             .args(&args)
             .stdout(Stdio::null())
@@ -27,7 +23,7 @@ fn ten_kills_and_resumes_end_in_one_record_each() {
             .spawn()
             .unwrap();
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        std::thread::sleep(Duration::from_millis(30 + (state >> 33) % 500 + 20 * kill));
+        std::thread::sleep(Duration::from_millis((state >> 33) % 500 + 40 * kill));
         child.kill().unwrap(); // SIGKILL
         child.wait().unwrap();
         if out.join("records.jsonl").exists() {
@@ -44,6 +40,24 @@ fn ten_kills_and_resumes_end_in_one_record_each() {
     assert!(all.iter().all(|r| r["status"] == "ok"));
     let run: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(out.join("run.json")).unwrap()).unwrap();
     assert!(run["finished"].is_string());
+}
+
+#[test]
+fn a_run_that_was_killed_at_its_very_beginning_is_begun() {
+    let dir = tempfile::tempdir().unwrap();
+    let suite = small_suite(dir.path());
+    let out = dir.path().join("out");
+    let args = ["run", &suite, "--out", out.to_str().unwrap(), "--resume", "--quiet"];
+    std::fs::create_dir(&out).unwrap();
+    std::fs::write(out.join("records.jsonl"), "").unwrap();
+    std::fs::write(out.join(".run.json.new"), "{\"schema\"").unwrap();
+    let run = output(&args);
+    assert!(run.status.success(), "{}", text(&run.stderr));
+    assert_eq!(records(&out).len(), 16);
+    // Records without a run are somebody else's.
+    std::fs::remove_file(out.join("run.json")).unwrap();
+    assert_eq!(output(&args).status.code(), Some(2));
+    assert_eq!(records(&out).len(), 16);
 }
 
 #[test]
