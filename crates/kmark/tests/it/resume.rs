@@ -17,7 +17,7 @@ fn ten_kills_and_resumes_end_in_one_record_each() {
         // With --resume from the first time on: a run that was killed before it began is begun.
         let args = ["run", &suite, "--out", out_arg, "--budget", "40ms", "--quiet", "--resume"];
         let mut child = Command::new(assert_cmd::cargo::cargo_bin("kmark"))
-            .args(&args)
+            .args(args)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
