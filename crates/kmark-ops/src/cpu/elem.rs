@@ -179,7 +179,7 @@ fn exp_f32(x: f32) -> f32 {
     let p = p.mul_add(r, 1.0);
     // p is in [0.7, 1.42]: its exponent has room for k. The low bits of `shifted` are k, those above fall out.
     let scaled = f32::from_bits(p.to_bits().wrapping_add(shifted.to_bits() << 23));
-    if x < -87.33 { 0.0 } else { scaled }
+    if x < -87.336_54 { 0.0 } else { scaled }
 }
 
 #[inline(always)]
@@ -195,7 +195,7 @@ fn exp_f64(x: f64) -> f64 {
     let p = p.mul_add(r, 1.0);
     let p = p.mul_add(r, 1.0);
     let scaled = f64::from_bits(p.to_bits().wrapping_add(shifted.to_bits() << 52));
-    if x < -708.3 { 0.0 } else { scaled }
+    if x < -708.396_4 { 0.0 } else { scaled }
 }
 
 #[cfg(test)]
