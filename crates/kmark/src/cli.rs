@@ -42,8 +42,7 @@ pub struct Selection {
     /// Suites, ops or suite files; `kmark list suites` and `kmark list ops` show them
     #[arg(value_name = "SUITE|OP|PATH.toml", default_value = "smoke", hide_default_value = true)]
     pub what: Vec<String>,
-    /// auto, cpu or cuda[:N]
-    #[arg(long, default_value = "auto")]
+    #[arg(long, default_value = "auto", help = "auto, cpu or cuda[:N]")]
     pub device: String,
     /// Impls to run, `*` stands for anything; may be repeated [default: all]
     #[arg(long = "impl", value_name = "PATTERN")]
