@@ -3,7 +3,8 @@
 //! The unit is the round, not the sample: samples of one visit share the machine's mood, rounds share less. In each
 //! round every impl is visited twice, in random order. The two visits of one impl are an A/A comparison and give the
 //! noise; the rounds' ratios give the difference and its spread. A difference counts only when it is beyond both, at
-//! the 99.8 % level, and beyond the run's noise floor; or when all visits of one lie below all visits of the other. `visible` is twice that limit: a true difference of that size
+//! the 99.8 % level, and beyond the run's noise floor; or when it is more than a factor of two and all visits of
+//! one impl lie below all visits of the other. `visible` is twice that limit: a true difference of that size
 //! is found with near certainty, so a "same" means "no difference as large as `visible`".
 
 use crate::stats::{quantile, t_998};
@@ -58,6 +59,8 @@ pub struct Comparison {
 
 /// Differences below this do not matter to anybody and are never called one.
 const LEAST: f64 = 0.002;
+/// A factor of two. Below it, two processes of the same code can fall apart by the luck of their memory's places.
+const LARGE: f64 = std::f64::consts::LN_2;
 /// A run that cannot see this much says "ambiguous", not "same".
 const SAME_NEEDS: f64 = 0.05;
 
@@ -73,7 +76,7 @@ pub fn compare(this: &[Round], base: &[Round], floor: f64) -> Comparison {
     let limit = between_rounds(&differences, mean).max(within_rounds(&this[..rounds], &base[..rounds]));
     let limit = limit.max(floor).max(LEAST);
     let visible = (2.0 * limit).exp_m1();
-    let enough = if separated(&this[..rounds], &base[..rounds]) { floor.max(LEAST) } else { limit };
+    let enough = if separated(&this[..rounds], &base[..rounds]) { limit.min(LARGE.max(floor)) } else { limit };
     let verdict = match mean {
         d if d > enough => Verdict::Faster,
         d if d < -enough => Verdict::Slower,
@@ -192,6 +195,8 @@ mod tests {
         let fast = [round(10.0, 11.0), round(50.0, 12.0), round(10.0, 10.0)];
         assert_eq!(compare(&fast, &slow, 0.3).verdict, Verdict::Faster);
         assert_eq!(compare(&slow, &fast, 0.3).verdict, Verdict::Slower);
+        let half: Vec<Round> = slow.iter().map(|r| round(r.first * 0.6, r.second * 0.6)).collect();
+        assert_eq!(compare(&half, &slow, 0.3).verdict, Verdict::Ambiguous, "not a factor of two");
         assert_eq!(compare(&fast[..2], &slow[..2], 0.3).verdict, Verdict::Ambiguous, "two rounds are too few");
     }
 
