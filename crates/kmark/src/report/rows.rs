@@ -129,6 +129,14 @@ fn is_ours(impl_name: &str) -> bool {
     ["cpu/", "cuda/"].iter().any(|f| impl_name.starts_with(f))
 }
 
+/// On the CPU, two processes of the same code differ by where the system puts them: on a busy machine by a quarter and
+/// more, round after round, which no A/A pair inside one of them can show. Impls of one family run in one process; what
+/// a GPU does, does not depend on it.
+fn same_process(a: &Record, b: &Record) -> bool {
+    let family = |r: &Record| r.impl_name.split('/').next().map(str::to_string);
+    a.device.kind != "cpu" || family(a) == family(b)
+}
+
 fn against(records: &[Record], r: &Record, floor: f64, options: &Options) -> Option<Against> {
     if !r.status.is_timed() {
         return None;
@@ -145,8 +153,9 @@ fn against(records: &[Record], r: &Record, floor: f64, options: &Options) -> Opt
     if base.impl_name == r.impl_name {
         return None;
     }
-    // Rounds of different groups were not taken in turns: their ratio is shown, but proves nothing.
-    let comparison = if base.group == r.group {
+    // Rounds of different groups were not taken in turns: their ratio is shown, but proves nothing; nor does one
+    // between two processes on a CPU.
+    let comparison = if base.group == r.group && same_process(r, base) {
         compare(&r.rounds(), &base.rounds(), floor)
     } else {
         let speedup = base.median()?.value / r.median()?.value;
