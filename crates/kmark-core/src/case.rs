@@ -64,6 +64,8 @@ impl Case {
         let mut case =
             Case { id: String::new(), op: name.to_string(), dtype, axes: full_axes, attrs: full_attrs, seed };
         case.id = case.derive_id(op);
+        case.check_product(op)?;
+        op.check(&case).map_err(|e| format!("{}: {e}", case.id))?;
         case.check_size(op)?;
         Ok(case)
     }
@@ -87,12 +89,21 @@ impl Case {
         id
     }
 
-    fn check_size(&self, op: &dyn Op) -> Result<(), String> {
-        if let Some((axis, v)) = self.axes.iter().find(|(_, v)| **v as u128 > MAX_BYTES) {
-            return Err(format!("{}: axis {axis} = {v} is larger than any machine can hold", self.id));
+    /// No product of sizes, in whatever combination an op multiplies them, may overflow.
+    fn check_product(&self, op: &dyn Op) -> Result<(), String> {
+        let sizes = op.attrs().iter().filter(|a| matches!(a.kind, AttrKind::Count(_) | AttrKind::Size(_)));
+        let sizes = sizes.map(|a| self.count(a.name) as u64).chain(self.axes.values().copied());
+        let product = sizes.map(|v| v.max(1) as u128).try_fold(1u128, u128::checked_mul);
+        if product.is_none_or(|p| p > 1 << 62) {
+            return Err(format!("{}: sizes larger than any machine can hold", self.id));
         }
+        Ok(())
+    }
+
+    fn check_size(&self, op: &dyn Op) -> Result<(), String> {
         for t in op.tensors(self) {
-            let bytes = t.shape.iter().try_fold(t.dtype.size() as u128, |p, &d| p.checked_mul(d as u128));
+            let row = t.pitch as u128 * t.dtype.size() as u128;
+            let bytes = t.shape.iter().rev().skip(1).try_fold(row, |p, &d| p.checked_mul(d as u128));
             if bytes.is_none_or(|b| b > MAX_BYTES) {
                 return Err(format!(
                     "{}: tensor {} would be larger than any machine can hold (64 TiB)",
@@ -117,6 +128,16 @@ impl Case {
 
     pub fn number(&self, name: &str) -> f64 {
         self.attr(name).parse().expect("attributes are checked when the case is made")
+    }
+
+    /// An attribute that counts.
+    pub fn count(&self, name: &str) -> usize {
+        self.attr(name).parse().expect("attributes are checked when the case is made")
+    }
+
+    /// Attribute `scale`, or what it stands for when it is `auto`.
+    pub fn scale(&self, auto: f64) -> f64 {
+        if self.attr("scale") == "auto" { auto } else { self.number("scale") }
     }
 
     /// The dtype an attribute names; `same` is the case's own.
@@ -146,6 +167,9 @@ fn check_attr(op: &str, name: &str, kind: AttrKind, value: &str) -> Result<(), S
         }
         AttrKind::Positive => value.parse::<f64>().is_ok_and(|v| v.is_finite() && v > 0.0),
         AttrKind::Integer => value.parse::<i64>().is_ok(),
+        AttrKind::Count(_) => value.parse::<u32>().is_ok(),
+        AttrKind::Size(_) => value.parse::<u32>().is_ok_and(|v| v > 0),
+        AttrKind::Scale => value == "auto" || value.parse::<f64>().is_ok_and(|v| v.is_finite() && v > 0.0),
     };
     if ok { Ok(()) } else { Err(format!("{op}: {name} = {value} is not {}", kind.describe())) }
 }

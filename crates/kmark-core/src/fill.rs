@@ -69,14 +69,27 @@ impl Fill {
     }
 }
 
+/// What lies between the rows of an input: NaN in every float format, so that reading it shows.
+const GAP_BYTE: u8 = 0xff;
+
 /// Fills `bytes`, the memory of tensor `spec`, with its values for `seed`.
 pub fn fill(spec: &TensorSpec, seed: u64, bytes: &mut [u8]) {
     const CHUNK: usize = 1 << 14;
-    bytes.par_chunks_mut(CHUNK * spec.dtype.size()).enumerate().for_each(|(chunk, bytes)| {
-        let mut out = vec![0.0; bytes.len() / spec.dtype.size()];
-        values(spec, seed, chunk * CHUNK, &mut out);
-        spec.dtype.encode(&out, bytes);
-    });
+    let (n, size) = (spec.row_len(), spec.dtype.size());
+    if spec.pitch == n {
+        bytes.par_chunks_mut(CHUNK * size).enumerate().for_each(|(chunk, bytes)| {
+            let mut out = vec![0.0; bytes.len() / size];
+            values(spec, seed, chunk * CHUNK, &mut out);
+            spec.dtype.encode(&out, bytes);
+        });
+    } else {
+        bytes.par_chunks_mut(spec.pitch * size).enumerate().for_each(|(row, bytes)| {
+            let mut out = vec![0.0; n];
+            values(spec, seed, row * n, &mut out);
+            spec.dtype.encode(&out, &mut bytes[..n * size]);
+            bytes[n * size..].fill(GAP_BYTE);
+        });
+    }
 }
 
 /// Elements `start ..` of tensor `spec` for `seed`, before they are rounded to its dtype.

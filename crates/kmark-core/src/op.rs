@@ -11,13 +11,25 @@ use std::ops::Range;
 pub struct Axis {
     pub name: &'static str,
     pub about: &'static str,
+    /// Sizes that tests draw from; none: any.
+    pub tries: &'static [u64],
 }
+
+/// Rows and row length: the axes of every op that treats rows on their own.
+pub const MATRIX: &[Axis] =
+    &[Axis { name: "m", about: "rows", tries: &[] }, Axis { name: "n", about: "row length", tries: &[] }];
 
 #[derive(Clone, Copy)]
 pub enum AttrKind {
     OneOf(&'static [&'static str]),
     Positive,
     Integer,
+    /// A whole number from 0; tests draw from those named.
+    Count(&'static [u64]),
+    /// A whole number from 1; tests draw from those named.
+    Size(&'static [u64]),
+    /// A positive number, or `auto`: what the op's contract says.
+    Scale,
 }
 
 impl AttrKind {
@@ -26,6 +38,9 @@ impl AttrKind {
             AttrKind::OneOf(words) => words.join("|"),
             AttrKind::Positive => "a positive number".into(),
             AttrKind::Integer => "a whole number".into(),
+            AttrKind::Count(_) => "a whole number from 0".into(),
+            AttrKind::Size(_) => "a whole number from 1".into(),
+            AttrKind::Scale => "auto or a positive number".into(),
         }
     }
 }
@@ -40,6 +55,13 @@ pub struct Attr {
 pub const YES_NO: AttrKind = AttrKind::OneOf(&["no", "yes"]);
 /// Dtype of a weight: the activations' own, or named.
 pub const WEIGHT_DTYPES: AttrKind = AttrKind::OneOf(&["same", "f32", "f16", "bf16"]);
+/// How the rows of the large tensors lie in memory; see [`TensorSpec::laid_out`].
+pub const MEMORY: Attr = Attr {
+    name: "memory",
+    kind: AttrKind::OneOf(&["dense", "strided", "unaligned"]),
+    default: "dense",
+    about: "rows adjacent; rows apart, NaN between them; or all tensors one element past an aligned address",
+};
 pub const FLOATS: &[DType] = &[DType::F32, DType::F16, DType::Bf16, DType::F64];
 
 pub trait Op: Sync {
@@ -55,12 +77,16 @@ pub trait Op: Sync {
     fn default_configs(&self) -> &'static [&'static str] {
         &["1024x4096", "8192x4096"]
     }
+    /// What sizes and attributes must satisfy together; the error is one line for the user.
+    fn check(&self, _case: &Case) -> Result<(), String> {
+        Ok(())
+    }
     /// Every tensor of the case, inputs first, in the order in which a kernel receives them.
     fn tensors(&self, case: &Case) -> Vec<TensorSpec>;
     /// Compulsory traffic and arithmetic of the contract.
     fn cost(&self, case: &Case) -> Cost;
-    /// Rows `rows` of an input whose fill is `Derived`, from the other inputs. The seed of `case` is the one that those
-    /// were filled with.
+    /// Rows `rows` (of the last dimension; elements of a vector) of an input whose fill is `Derived`, from inputs that
+    /// are not, or that come before it. The seed of `case` is the one that those were filled with.
     fn derive(&self, _case: &Case, tensor: &str, _inputs: &View, _rows: Range<usize>, _out: &mut [f64]) {
         unreachable!("{} derives no input {tensor}", self.name())
     }
@@ -71,6 +97,10 @@ pub trait Op: Sync {
         &["all"]
     }
     fn invariants(&self, _case: &Case) -> Vec<Invariant> {
+        Vec::new()
+    }
+    /// What is wrong with the outputs together, that no element shows alone; one line each.
+    fn properties(&self, _case: &Case, _inputs: &View, _outputs: &View) -> Vec<String> {
         Vec::new()
     }
 

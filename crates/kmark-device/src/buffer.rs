@@ -2,7 +2,7 @@
 //! it. A launch takes its borrow when it runs, so launches have no lifetime.
 
 use bytemuck::{AnyBitPattern, NoUninit, Zeroable};
-use kmark_core::tensor::TensorSpec;
+use kmark_core::tensor::{Role, TensorSpec};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -20,6 +20,8 @@ const POISON_BYTE: u8 = 0xff;
 
 struct Memory {
     lines: Vec<Line>,
+    /// Bytes before the tensor, the guard band and an offset that unaligned tensors have.
+    before: usize,
     bytes: usize,
 }
 
@@ -31,7 +33,7 @@ impl Memory {
         bytemuck::cast_slice_mut(&mut self.lines)
     }
     fn payload(&self) -> std::ops::Range<usize> {
-        GUARD_LINES * 64..GUARD_LINES * 64 + self.bytes
+        self.before..self.before + self.bytes
     }
 }
 
@@ -44,12 +46,13 @@ pub struct Buffer {
 impl Buffer {
     /// Host memory for `spec`, guards set. `None` if the memory cannot be had.
     pub fn host(spec: &TensorSpec) -> Option<Buffer> {
-        let count = spec.bytes().div_ceil(64) + 2 * GUARD_LINES;
+        let offset = spec.offset * spec.dtype.size();
+        let count = (spec.bytes() + offset).div_ceil(64) + 2 * GUARD_LINES;
         let mut lines: Vec<Line> = Vec::new();
         lines.try_reserve_exact(count).ok()?;
         ask_for_huge_pages(&mut lines);
         lines.resize(count, Line::zeroed());
-        let mut memory = Memory { lines, bytes: spec.bytes() };
+        let mut memory = Memory { lines, before: GUARD_LINES * 64 + offset, bytes: spec.bytes() };
         let payload = memory.payload();
         memory.all_mut()[..payload.start].fill(GUARD_BYTE);
         memory.all_mut()[payload.end..].fill(GUARD_BYTE);
@@ -75,11 +78,14 @@ impl Buffer {
         f(&mut memory.all_mut()[payload.start..payload.end + past]);
     }
 
+    /// Makes a pure output unusable until it is written: NaN in every row, a guard between the rows.
     pub fn poison(&self) {
-        self.write::<u8>().fill(POISON_BYTE);
+        let mut bytes = self.write::<u8>();
+        bytes.fill(POISON_BYTE);
+        self.spec.gaps().for_each(|gap| bytes[gap].fill(GUARD_BYTE));
     }
 
-    /// `Err` says on which side and how far from the tensor the guard band was overwritten.
+    /// `Err` says on which side and how far from the tensor the guard band was overwritten, or behind which row.
     pub fn check_guards(&self) -> Result<(), String> {
         let memory = self.memory.read().unwrap_or_else(|e| e.into_inner());
         let payload = memory.payload();
@@ -89,6 +95,13 @@ impl Buffer {
         }
         if let Some(i) = all[payload.end..].iter().position(|b| *b != GUARD_BYTE) {
             return Err(format!("memory was written {} bytes past the end of {name}", i + 1));
+        }
+        // Gaps of inputs are inputs: whoever changes one is caught by their hash.
+        if self.spec.role == Role::Out {
+            let tensor = &all[payload];
+            if let Some(row) = self.spec.gaps().position(|gap| tensor[gap].iter().any(|b| *b != GUARD_BYTE)) {
+                return Err(format!("memory was written between the rows of {name}, behind row {row}"));
+            }
         }
         Ok(())
     }

@@ -70,25 +70,24 @@ impl Problem {
 
     fn derive(&self, target: usize, case: &Case) {
         let spec = &self.specs[target];
-        let guards: Vec<_> = self
-            .specs
-            .iter()
-            .zip(&self.buffers.0)
-            .map(|(s, b)| (s.role == Role::In && s.fill != Fill::Derived).then(|| b.read::<u8>()))
+        let known = |i: usize, s: &TensorSpec| s.role.is_input() && (s.fill != Fill::Derived || i < target);
+        let guards: Vec<_> = (self.specs.iter().zip(&self.buffers.0).enumerate())
+            .map(|(i, (s, b))| known(i, s).then(|| b.read::<u8>()))
             .collect();
         let view = View { specs: &self.specs, bytes: guards.iter().map(|g| g.as_deref()).collect() };
-        let m = spec.shape[0];
-        let row: usize = spec.shape[1..].iter().product();
+        let row = if spec.shape.len() > 1 { spec.row_len() } else { 1 };
+        let m = spec.elems() / row.max(1);
         // The work per row is the width of the widest tensor, not of the derived one.
-        let width = self.specs.iter().map(|s| s.elems() / s.shape[0].max(1)).max().unwrap_or(1);
-        let size = spec.dtype.size();
+        let width = self.specs.iter().map(|s| s.elems() / m.max(1)).max().unwrap_or(1);
         let mut memory = self.buffers.0[target].write::<u8>();
+        if spec.pitch > spec.row_len() {
+            memory.fill(0xff); // NaN between the rows, as `fill` leaves it
+        }
         let out = std::sync::Mutex::new(&mut *memory);
         by_rows(m, width, |rows| {
             let mut values = vec![0.0; rows.len() * row];
             self.op.derive(case, spec.name, &view, rows.clone(), &mut values);
-            let at = rows.start * row * size..rows.end * row * size;
-            spec.dtype.encode(&values, &mut out.lock().expect("no panic while deriving")[at]);
+            spec.write(&values, rows.start * row, &mut out.lock().expect("no panic while deriving"));
         });
     }
 
@@ -144,6 +143,7 @@ impl Problem {
         let gate = Gate::new(&outputs, self.op.regions(), self.op.invariants(&self.case));
         self.op.oracle(&self.case, &inputs, &gate);
         let mut verify = gate.finish();
+        verify.problems.extend(self.op.properties(&self.case, &inputs, &outputs));
         verify.problems.splice(0..0, problems);
         verify
     }

@@ -5,8 +5,8 @@ pub mod shared;
 
 use crate::Entry;
 use kmark_core::case::Case;
-use kmark_core::fill::{row_is_ignored, row_scale};
-use kmark_core::tensor::Role;
+use kmark_core::record::Status;
+use kmark_core::tensor::{Role, TensorSpec};
 use kmark_device::buffer::{Buffer, Buffers};
 use kmark_device::{Device, Fault, Impl, Launch};
 
@@ -51,7 +51,7 @@ impl Impl for MutantImpl {
         self.right.hash()
     }
     fn supports(&self, case: &Case) -> Result<(), String> {
-        if (self.mutant.applies)(case) { Ok(()) } else { Err("the mutant is no mutant here".into()) }
+        if (self.mutant.applies)(case) { Ok(()) } else { Err(NO_MUTANT.into()) }
     }
     fn bind(&self, device: &dyn Device, case: &Case, buffers: &Buffers) -> Result<Box<dyn Launch>, Fault> {
         Ok((self.mutant.spoil)(self.right.bind(device, case, buffers)?, case, buffers))
@@ -83,22 +83,38 @@ pub fn after(mut right: Box<dyn Launch>, mut then: impl FnMut() + 'static) -> Bo
 
 pub fn read(buffer: &Buffer) -> Vec<f64> {
     let mut values = vec![0.0; buffer.spec().elems()];
-    buffer.spec().dtype.decode(&buffer.read::<u8>(), &mut values);
+    buffer.spec().read(&buffer.read::<u8>(), 0, &mut values);
     values
 }
 
 pub fn write(buffer: &Buffer, values: &[f64]) {
-    buffer.spec().dtype.encode(values, &mut buffer.write::<u8>());
+    buffer.spec().write(values, 0, &mut buffer.write::<u8>());
 }
 
 fn outputs(buffers: &Buffers) -> Vec<Buffer> {
     buffers.0.iter().filter(|b| b.spec().role.is_output()).cloned().collect()
 }
 
-/// Whether old and new values differ at the end of the outputs: not where a row is special, nor in a softmax of one.
-fn ordinary_end(c: &Case) -> bool {
-    let last = c.axes.get("m").map_or(0, |m| m - 1);
-    row_scale(last) == 1.0 && !row_is_ignored(last) && c.axes.get("n").is_none_or(|n| *n >= 8)
+const NO_MUTANT: &str = "the mutant is no mutant here";
+
+/// A launch that may find that there was nothing to spoil: then it is no mutant on this case, and says so.
+struct Spoiled<F>(F);
+
+impl<F: FnMut() -> bool> Launch for Spoiled<F> {
+    fn launch(&mut self) -> Result<(), Fault> {
+        (self.0)().then_some(()).ok_or_else(|| Fault::new(Status::Unsupported, NO_MUTANT))
+    }
+}
+
+/// The last element in which two states of a tensor differ; the two zeros do not.
+fn last_difference(spec: &TensorSpec, before: &[u8], after: &[u8]) -> Option<usize> {
+    let values = |bytes| {
+        let mut values = vec![0.0; spec.elems()];
+        spec.read(bytes, 0, &mut values);
+        values
+    };
+    let (before, after): (Vec<f64>, Vec<f64>) = (values(before), values(after));
+    (0..before.len()).rev().find(|i| before[*i] != after[*i] && !(before[*i].is_nan() && after[*i].is_nan()))
 }
 
 /// What any kernel can do wrong.
@@ -106,32 +122,42 @@ pub static COMMON: &[Mutant] = &[
     Mutant {
         name: "tail-stale",
         about: "the last vector of 8 elements keeps the values of an earlier launch",
-        applies: ordinary_end,
-        spoil: |right, _, buffers| {
+        applies: |_| true,
+        spoil: |mut right, _, buffers| {
             let out = outputs(buffers).remove(0);
-            let mut yesterday: Option<Vec<f64>> = None;
-            after(right, move || {
-                let mut values = read(&out);
-                let last = values.len().saturating_sub(8);
-                let old = yesterday.get_or_insert_with(|| values[last..].to_vec());
-                values[last..].copy_from_slice(old);
-                write(&out, &values);
-            })
+            let mut yesterday: Option<Vec<u8>> = None;
+            Box::new(Spoiled(move || {
+                right.launch().expect("CPU impls do not fail");
+                let now = out.read::<u8>().to_vec();
+                let Some(old) = &yesterday else {
+                    yesterday = Some(now);
+                    return true;
+                };
+                // The last that differ: padding at the very end is the same every time.
+                let Some(last) = last_difference(out.spec(), old, &now) else { return false };
+                let from = last.saturating_sub(7);
+                let mut stale = vec![0.0; last + 1 - from];
+                out.spec().read(old, from, &mut stale);
+                out.spec().write(&stale, from, &mut out.write::<u8>());
+                true
+            }))
         },
     },
     Mutant {
         name: "tail-unwritten",
         about: "the last element is never written",
-        applies: ordinary_end,
+        applies: |_| true,
         spoil: |mut right, _, buffers| {
             let out = outputs(buffers).pop().expect("an op has outputs");
-            Box::new(move || {
-                let size = out.spec().dtype.size();
-                let at = out.spec().bytes() - size;
-                let before = out.read::<u8>()[at..].to_vec();
+            Box::new(Spoiled(move || {
+                let before = out.read::<u8>().to_vec();
                 right.launch().expect("CPU impls do not fail");
-                out.write::<u8>()[at..].copy_from_slice(&before);
-            })
+                let Some(last) = last_difference(out.spec(), &before, &out.read::<u8>()) else { return false };
+                let mut kept = [0.0];
+                out.spec().read(&before, last, &mut kept);
+                out.spec().write(&kept, last, &mut out.write::<u8>());
+                true
+            }))
         },
     },
     Mutant {
@@ -163,35 +189,38 @@ pub static COMMON: &[Mutant] = &[
     Mutant {
         name: "yesterday",
         about: "computes once, then returns that output for ever",
-        applies: ordinary_end,
+        applies: |_| true,
         spoil: |mut right, _, buffers| {
             let outs = outputs(buffers);
             let mut kept: Option<Vec<Vec<u8>>> = None;
-            Box::new(move || match &kept {
-                Some(kept) => {
-                    for (out, bytes) in outs.iter().zip(kept) {
-                        out.write::<u8>().copy_from_slice(bytes);
-                    }
+            Box::new(Spoiled(move || {
+                right.launch().expect("CPU impls do not fail");
+                let now: Vec<Vec<u8>> = outs.iter().map(|o| o.read::<u8>().to_vec()).collect();
+                let first = kept.is_none();
+                let kept = kept.get_or_insert_with(|| now.clone());
+                for (out, bytes) in outs.iter().zip(kept.iter()) {
+                    out.write::<u8>().copy_from_slice(bytes);
                 }
-                None => {
-                    right.launch().expect("CPU impls do not fail");
-                    kept = Some(outs.iter().map(|o| o.read::<u8>().to_vec()).collect());
-                }
-            })
+                let differ =
+                    |(out, (a, b)): (&Buffer, (&Vec<u8>, &Vec<u8>))| last_difference(out.spec(), a, b).is_some();
+                first || outs.iter().zip(kept.iter().zip(&now)).any(differ)
+            }))
         },
     },
     Mutant {
         name: "needs-zeroed-output",
         about: "adds to its output instead of writing it",
-        applies: ordinary_end,
+        applies: |_| true,
         spoil: |mut right, _, buffers| {
             let out = outputs(buffers).pop().expect("an op has outputs");
-            Box::new(move || {
+            Box::new(Spoiled(move || {
                 let before = read(&out);
                 right.launch().expect("CPU impls do not fail");
-                let sum: Vec<f64> = read(&out).iter().zip(&before).map(|(a, b)| a + b).collect();
+                let now = read(&out);
+                let sum: Vec<f64> = now.iter().zip(&before).map(|(a, b)| a + b).collect();
                 write(&out, &sum);
-            })
+                sum.iter().zip(&now).any(|(sum, now)| sum != now)
+            }))
         },
     },
 ];

@@ -4,6 +4,7 @@
 use indexmap::IndexMap;
 use kmark_core::case::Case;
 use kmark_core::op::AttrKind;
+use kmark_core::record::Status;
 use kmark_device::cpu::Cpu;
 use kmark_device::problem::verify;
 use kmark_ops::mutants::{self, MutantImpl};
@@ -28,22 +29,42 @@ impl Random {
             _ => 1 + self.below(100),
         }
     }
+    fn of<T: Copy>(&mut self, list: &[T]) -> T {
+        list[self.below(list.len() as u64) as usize]
+    }
+    /// A case that the op accepts; an op may refuse combinations.
     fn case(&mut self, entry: &Entry) -> Case {
+        for _ in 0..1000 {
+            if let Ok(case) = self.any(entry) {
+                return case;
+            }
+        }
+        panic!("{}: no random case is valid", entry.op.name())
+    }
+    fn any(&mut self, entry: &Entry) -> Result<Case, String> {
         let op = entry.op;
-        let dtype = op.dtypes()[self.below(op.dtypes().len() as u64) as usize];
+        let dtype = self.of(op.dtypes());
         let mut axes = IndexMap::new();
         for (i, axis) in op.axes().iter().enumerate() {
             // Only one axis is long, so that a test takes milliseconds.
-            let size = self.size();
-            axes.insert(axis.name.to_string(), if i + 1 == op.axes().len() { size } else { size.min(70) });
+            let size = match axis.tries {
+                [] if i + 1 == op.axes().len() => self.size(),
+                [] => self.size().min(70),
+                tries => self.of(tries),
+            };
+            axes.insert(axis.name.to_string(), size);
         }
         let mut attrs = IndexMap::new();
         for attr in op.attrs() {
-            if let AttrKind::OneOf(words) = attr.kind {
-                attrs.insert(attr.name.to_string(), words[self.below(words.len() as u64) as usize].to_string());
-            }
+            let value = match attr.kind {
+                AttrKind::OneOf(words) => self.of(words).to_string(),
+                AttrKind::Count(tries) | AttrKind::Size(tries) => self.of(tries).to_string(),
+                AttrKind::Scale => self.of(&["auto", "auto", "0.3"]).to_string(),
+                AttrKind::Positive | AttrKind::Integer => attr.default.to_string(),
+            };
+            attrs.insert(attr.name.to_string(), value);
         }
-        Case::new(op, dtype, &axes, &attrs, self.below(1 << 20)).expect("random cases are valid")
+        Case::new(op, dtype, &axes, &attrs, self.below(1 << 20))
     }
 }
 
@@ -73,31 +94,19 @@ fn mutants_are_rejected_on_random_cases() {
             let mut tried = 0;
             for _ in 0..60 {
                 let case = random.case(entry);
-                if (mutant.applies)(&case) {
-                    tried += 1;
-                    let v = verify(&device, entry.op, &MutantImpl::new(entry, mutant), &case).unwrap();
-                    assert!(!v.ok(), "the gate let mutant/{} pass on {}", mutant.name, case.id);
+                if !(mutant.applies)(&case) {
+                    continue;
+                }
+                match verify(&device, entry.op, &MutantImpl::new(entry, mutant), &case) {
+                    Ok(v) => {
+                        tried += 1;
+                        assert!(!v.ok(), "the gate let mutant/{} pass on {}", mutant.name, case.id);
+                    }
+                    // It may find only when it runs that there is nothing to spoil.
+                    Err(fault) => assert_eq!(fault.status, Status::Unsupported, "{}: {}", case.id, fault.message),
                 }
             }
             assert!(tried >= 5, "mutant/{} of {} applied to {tried} cases only", mutant.name, entry.op.name());
-        }
-    }
-}
-
-#[test]
-fn costs_agree_with_the_tensors() {
-    let mut random = Random(3);
-    for entry in OPS {
-        for _ in 0..50 {
-            let case = random.case(entry);
-            let cost = entry.op.cost(&case);
-            let tensors = entry.op.tensors(&case);
-            let bytes = |keep: fn(kmark_core::tensor::Role) -> bool| -> u64 {
-                tensors.iter().filter(|t| keep(t.role)).map(|t| t.bytes() as u64).sum()
-            };
-            // Each input is read once and each output written once: the compulsory traffic of the contract.
-            assert_eq!(cost.bytes_read, bytes(|r| r.is_input()), "{}", case.id);
-            assert_eq!(cost.bytes_written, bytes(|r| r.is_output()), "{}", case.id);
         }
     }
 }

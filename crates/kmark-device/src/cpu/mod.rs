@@ -2,6 +2,7 @@
 
 pub mod cache;
 mod clock;
+pub mod matmul;
 
 use crate::buffer::Buffer;
 use crate::{Device, Fault, Sample, Timed};

@@ -8,7 +8,7 @@ use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::fill::Fill;
 use kmark_core::gate::{Block, Region, Sink, sum_slack};
-use kmark_core::op::{Attr, AttrKind, Axis, Op, WEIGHT_DTYPES, by_rows};
+use kmark_core::op::{Attr, AttrKind, Axis, MATRIX, Op, WEIGHT_DTYPES, by_rows};
 use kmark_core::tensor::{TensorSpec, View};
 
 pub static ENTRY: Entry = Entry { op: &AddRmsNorm, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
@@ -28,7 +28,7 @@ impl Op for AddRmsNorm {
         "z = x + residual rounded to the dtype, y = z * rstd(z) * w; in place y becomes x and z becomes residual"
     }
     fn axes(&self) -> &'static [Axis] {
-        &[Axis { name: "m", about: "rows" }, Axis { name: "n", about: "row length" }]
+        MATRIX
     }
     fn attrs(&self) -> &'static [Attr] {
         &[

@@ -27,7 +27,7 @@ impl Op for CrossEntropy {
         "lse = log(sum(exp(x))) and loss = lse - x[target] per row; the loss of an ignored row is 0"
     }
     fn axes(&self) -> &'static [Axis] {
-        &[Axis { name: "m", about: "rows" }, Axis { name: "n", about: "classes" }]
+        &[Axis { name: "m", about: "rows", tries: &[] }, Axis { name: "n", about: "classes", tries: &[] }]
     }
     fn attrs(&self) -> &'static [Attr] {
         &[Attr { name: "ignore", kind: AttrKind::Integer, default: "-100", about: "target of a row that is ignored" }]

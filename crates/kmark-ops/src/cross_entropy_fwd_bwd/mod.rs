@@ -24,7 +24,7 @@ impl Op for CrossEntropyFwdBwd {
         "dx = dloss * (softmax(x) - onehot(target)) per row; an ignored row is 0"
     }
     fn axes(&self) -> &'static [Axis] {
-        &[Axis { name: "m", about: "rows" }, Axis { name: "n", about: "classes" }]
+        &[Axis { name: "m", about: "rows", tries: &[] }, Axis { name: "n", about: "classes", tries: &[] }]
     }
     fn attrs(&self) -> &'static [Attr] {
         &[Attr { name: "ignore", kind: AttrKind::Integer, default: "-100", about: "target of a row that is ignored" }]

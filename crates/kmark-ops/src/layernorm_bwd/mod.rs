@@ -8,7 +8,7 @@ use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::fill::Fill;
 use kmark_core::gate::{Block, Region, Sink, sum_slack};
-use kmark_core::op::{Attr, AttrKind, Axis, Op, WEIGHT_DTYPES, YES_NO};
+use kmark_core::op::{Attr, AttrKind, Axis, MATRIX, Op, WEIGHT_DTYPES, YES_NO};
 use kmark_core::tensor::{TensorSpec, View};
 use std::ops::Range;
 
@@ -24,7 +24,7 @@ impl Op for LayerNormBwd {
         "dx = (g - mean(g) - xh * mean(xh * g)) * rstd per row, dw = sum over rows of dout * xh, dbias = sum of dout"
     }
     fn axes(&self) -> &'static [Axis] {
-        &[Axis { name: "m", about: "rows" }, Axis { name: "n", about: "row length" }]
+        MATRIX
     }
     fn attrs(&self) -> &'static [Attr] {
         &[

@@ -8,7 +8,7 @@ use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::fill::Fill;
 use kmark_core::gate::{Block, Region, Sink, sum_slack};
-use kmark_core::op::{Attr, AttrKind, Axis, Op, WEIGHT_DTYPES, YES_NO, by_rows};
+use kmark_core::op::{Attr, AttrKind, Axis, MATRIX, Op, WEIGHT_DTYPES, YES_NO, by_rows};
 use kmark_core::tensor::{TensorSpec, View};
 
 pub static ENTRY: Entry = Entry { op: &RmsNorm, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
@@ -23,7 +23,7 @@ impl Op for RmsNorm {
         "y = x * rstd * w with rstd = 1/sqrt(mean(x^2) + eps) per row; rstd saved on request"
     }
     fn axes(&self) -> &'static [Axis] {
-        &[Axis { name: "m", about: "rows" }, Axis { name: "n", about: "row length" }]
+        MATRIX
     }
     fn attrs(&self) -> &'static [Attr] {
         &[

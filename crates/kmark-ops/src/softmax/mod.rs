@@ -8,7 +8,7 @@ use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::fill::Fill;
 use kmark_core::gate::{Block, Invariant, Region, Sink, sum_slack};
-use kmark_core::op::{Attr, Axis, Op, by_rows};
+use kmark_core::op::{Attr, Axis, MATRIX, Op, by_rows};
 use kmark_core::tensor::{TensorSpec, View};
 
 pub static ENTRY: Entry = Entry { op: &Softmax, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
@@ -23,7 +23,7 @@ impl Op for Softmax {
         "y = exp(x - max) / sum(exp(x - max)) per row"
     }
     fn axes(&self) -> &'static [Axis] {
-        &[Axis { name: "m", about: "rows" }, Axis { name: "n", about: "row length" }]
+        MATRIX
     }
     fn attrs(&self) -> &'static [Attr] {
         &[]

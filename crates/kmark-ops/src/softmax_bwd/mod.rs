@@ -8,7 +8,7 @@ use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::fill::{self, Fill};
 use kmark_core::gate::{Block, Invariant, Region, Sink, sum_slack};
-use kmark_core::op::{Attr, Axis, Op, by_rows};
+use kmark_core::op::{Attr, Axis, MATRIX, Op, by_rows};
 use kmark_core::tensor::{TensorSpec, View};
 use std::ops::Range;
 
@@ -24,7 +24,7 @@ impl Op for SoftmaxBwd {
         "dx = y * (dy - sum(dy * y)) per row, y as softmax saved it"
     }
     fn axes(&self) -> &'static [Axis] {
-        &[Axis { name: "m", about: "rows" }, Axis { name: "n", about: "row length" }]
+        MATRIX
     }
     fn attrs(&self) -> &'static [Attr] {
         &[]

@@ -26,7 +26,7 @@ impl Op for Stream {
         "copy: y = x; read: one sum of x per 65536 elements; write: y = s; triad: y = a + s * b"
     }
     fn axes(&self) -> &'static [Axis] {
-        &[Axis { name: "n", about: "elements" }]
+        &[Axis { name: "n", about: "elements", tries: &[] }]
     }
     fn attrs(&self) -> &'static [Attr] {
         &[Attr {
