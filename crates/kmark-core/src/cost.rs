@@ -1,6 +1,8 @@
 //! What a case must move and compute at the least, by its contract; and the measured limit of a machine beside it.
 
+use crate::dtype::DType;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Compulsory bytes and floating-point operations of a contract: each input read once, each output written once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -16,25 +18,39 @@ impl Cost {
     }
 }
 
-/// The machine's measured limits in bytes per second, one per traffic pattern.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+/// The machine's measured limits: in bytes per second, one per traffic pattern, and in FLOP per second.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Roofs {
     pub copy: f64,
     pub read: f64,
     pub write: f64,
     pub triad: f64,
+    /// The best matrix product, by dtype; where a dtype has none, that of its accumulator counts.
+    #[serde(default)]
+    pub matrix: BTreeMap<DType, f64>,
 }
 
 impl Roofs {
     /// The roof whose share of writes is nearest to the case's own: a reduction is held against `read`, a norm against
     /// `copy`. Holding a pure reader against the copy roof would show more than 100 %, or hide 30 % of it.
-    pub fn for_cost(&self, cost: &Cost) -> f64 {
+    pub fn for_traffic(&self, cost: &Cost) -> f64 {
         let share = cost.bytes_written as f64 / cost.bytes().max(1) as f64;
         [(0.0, self.read), (1.0 / 3.0, self.triad), (0.5, self.copy), (1.0, self.write)]
             .into_iter()
             .min_by(|a, b| (a.0 - share).abs().total_cmp(&(b.0 - share).abs()))
             .map(|(_, roof)| roof)
             .expect("four roofs")
+    }
+
+    /// FLOP per second, if a matrix product of that kind was measured.
+    pub fn for_flops(&self, dtype: DType) -> Option<f64> {
+        self.matrix.get(&dtype).or_else(|| self.matrix.get(&dtype.accumulator())).copied()
+    }
+
+    /// Seconds that the case takes at the least: its traffic or its arithmetic, whichever is longer.
+    pub fn least_seconds(&self, cost: &Cost, dtype: DType) -> f64 {
+        let traffic = cost.bytes() as f64 / self.for_traffic(cost);
+        self.for_flops(dtype).map_or(traffic, |roof| traffic.max(cost.flops as f64 / roof))
     }
 }
 
@@ -44,12 +60,21 @@ mod tests {
 
     #[test]
     fn a_case_is_held_against_its_own_kind_of_traffic() {
-        let roofs = Roofs { copy: 1.0, read: 2.0, write: 3.0, triad: 4.0 };
+        let roofs = Roofs { copy: 1.0, read: 2.0, write: 3.0, triad: 4.0, matrix: BTreeMap::new() };
         let cost = |bytes_read, bytes_written| Cost { bytes_read, bytes_written, flops: 0 };
-        assert_eq!(roofs.for_cost(&cost(100, 0)), 2.0);
-        assert_eq!(roofs.for_cost(&cost(100, 4)), 2.0);
-        assert_eq!(roofs.for_cost(&cost(200, 100)), 4.0);
-        assert_eq!(roofs.for_cost(&cost(100, 100)), 1.0);
-        assert_eq!(roofs.for_cost(&cost(0, 100)), 3.0);
+        assert_eq!(roofs.for_traffic(&cost(100, 0)), 2.0);
+        assert_eq!(roofs.for_traffic(&cost(100, 4)), 2.0);
+        assert_eq!(roofs.for_traffic(&cost(200, 100)), 4.0);
+        assert_eq!(roofs.for_traffic(&cost(100, 100)), 1.0);
+        assert_eq!(roofs.for_traffic(&cost(0, 100)), 3.0);
+    }
+    #[test]
+    fn arithmetic_limits_a_case_that_computes_much() {
+        let matrix = BTreeMap::from([(DType::F32, 100.0)]);
+        let roofs = Roofs { copy: 10.0, read: 10.0, write: 10.0, triad: 10.0, matrix };
+        let cost = |flops| Cost { bytes_read: 50, bytes_written: 50, flops };
+        assert_eq!(roofs.least_seconds(&cost(10), DType::F32), 10.0);
+        assert_eq!(roofs.least_seconds(&cost(5000), DType::Bf16), 50.0, "bf16 accumulates in f32");
+        assert_eq!(roofs.least_seconds(&cost(5000), DType::F64), 10.0, "no roof of that kind");
     }
 }

@@ -142,6 +142,11 @@ pub struct Record {
     pub message: String,
 }
 
+/// The part of an impl's name before the slash: impls of one family share a worker process.
+pub fn family(impl_name: &str) -> String {
+    impl_name.split('/').next().unwrap_or(impl_name).to_string()
+}
+
 impl Record {
     /// What no record may claim. The error names the field.
     pub fn validate(&self) -> Result<(), String> {

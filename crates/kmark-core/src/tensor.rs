@@ -132,15 +132,20 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    fn raw(&self, name: &str) -> (&'a TensorSpec, &'a [u8]) {
-        let i = self.specs.iter().position(|s| s.name == name).unwrap_or_else(|| panic!("no tensor {name}"));
-        (&self.specs[i], self.bytes[i].unwrap_or_else(|| panic!("tensor {name} is not held here")))
+    fn index(&self, name: &str) -> usize {
+        self.specs.iter().position(|s| s.name == name).unwrap_or_else(|| panic!("no tensor {name}"))
+    }
+
+    /// What the tensor is, held here or not.
+    pub fn spec(&self, name: &str) -> &'a TensorSpec {
+        &self.specs[self.index(name)]
     }
 
     /// Elements `start ..` of tensor `name`, as many as `out` takes.
     pub fn read(&self, name: &str, start: usize, out: &mut [f64]) {
-        let (spec, bytes) = self.raw(name);
-        spec.read(bytes, start, out);
+        let i = self.index(name);
+        let bytes = self.bytes[i].unwrap_or_else(|| panic!("tensor {name} is not held here"));
+        self.specs[i].read(bytes, start, out);
     }
 
     /// `count` elements from `start`, in a vector of their own.
@@ -151,11 +156,7 @@ impl<'a> View<'a> {
     }
 
     pub fn all(&self, name: &str) -> Vec<f64> {
-        self.take(name, 0, self.raw(name).0.elems())
-    }
-
-    pub fn spec(&self, name: &str) -> &'a TensorSpec {
-        self.raw(name).0
+        self.take(name, 0, self.spec(name).elems())
     }
 }
 

@@ -6,11 +6,17 @@ pub mod mutants;
 mod truth;
 
 mod add_rmsnorm;
+mod attention;
+mod attention_bwd;
+mod attention_decode;
+mod attention_varlen;
 mod cross_entropy;
 mod cross_entropy_bwd;
 mod cross_entropy_fwd_bwd;
 mod layernorm;
 mod layernorm_bwd;
+mod mla_decode;
+mod nsa;
 mod rmsnorm;
 mod rmsnorm_bwd;
 mod softmax;
@@ -43,6 +49,12 @@ pub static OPS: &[&Entry] = &[
     &cross_entropy::ENTRY,
     &cross_entropy_bwd::ENTRY,
     &cross_entropy_fwd_bwd::ENTRY,
+    &attention::ENTRY,
+    &attention_bwd::ENTRY,
+    &attention_varlen::ENTRY,
+    &attention_decode::ENTRY,
+    &mla_decode::ENTRY,
+    &nsa::ENTRY,
     &stream::ENTRY,
 ];
 

@@ -1,6 +1,7 @@
 //! Mutants: impls that are wrong on purpose, in ways that kernels are wrong. The gate must reject every one. A mutant
 //! starts from the right answer of the op's first impl and spoils it, so that it is wrong in one way only.
 
+pub(crate) mod attention;
 pub mod shared;
 
 use crate::Entry;

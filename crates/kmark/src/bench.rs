@@ -6,7 +6,7 @@ use crate::plan::Planned;
 use crate::units;
 use kmark_core::fill::philox;
 use kmark_core::gate::Verify;
-use kmark_core::record::{Phases, Record, SCHEMA, Settings, Status, Times, Visit};
+use kmark_core::record::{Phases, Record, SCHEMA, Settings, Status, Times, Visit, family};
 use kmark_core::stop::{Stop, StopRule};
 use kmark_core::wire::{Reply, Request, Warmup};
 use kmark_device::problem::Problem;
@@ -93,8 +93,9 @@ impl Bench<'_> {
 
     fn limits(&self, planned: &Planned) -> Limits {
         let bytes = planned.case.tensor_bytes(planned.entry.op);
-        // Plain loops and the oracle pass through memory at some 20 MB/s at the worst.
-        let time = self.deadline + Duration::from_secs_f64(bytes as f64 / 20e6);
+        // Plain loops and the oracle pass through memory at some 20 MB/s at the worst, and compute at 200 MFLOP/s.
+        let flops = planned.entry.op.cost(&planned.case).flops;
+        let time = self.deadline + Duration::from_secs_f64(bytes as f64 / 20e6 + flops as f64 / 2e8);
         Limits { time, memory: 3 * bytes + WORKER_MEMORY }
     }
 
@@ -253,11 +254,6 @@ impl Turn {
         self.record.visits.clear();
         self.record.stop = None;
     }
-}
-
-/// The part of an impl's name before the slash. Mutants and faults are CPU code, but are kept apart from good impls.
-pub fn family(impl_name: &str) -> String {
-    impl_name.split('/').next().unwrap_or(impl_name).to_string()
 }
 
 fn families(turns: &[Turn]) -> Vec<String> {

@@ -4,18 +4,15 @@ use gemm::{Parallelism, gemm};
 
 /// What the crate multiplies with its vector kernels.
 pub trait Scalar: Copy + Send + Sync + 'static {
-    const ZERO: Self;
-    const ONE: Self;
+    const UNITY: Self;
 }
 
 impl Scalar for f32 {
-    const ZERO: f32 = 0.0;
-    const ONE: f32 = 1.0;
+    const UNITY: f32 = 1.0;
 }
 
 impl Scalar for f64 {
-    const ZERO: f64 = 0.0;
-    const ONE: f64 = 1.0;
+    const UNITY: f64 = 1.0;
 }
 
 /// A matrix in a slice: element (i, j) at `i * row_step + j * col_step`.
@@ -83,8 +80,8 @@ pub fn matmul<T: Scalar>(c: &mut [T], pitch: usize, a: Mat<T>, b: Mat<T>, into: 
             b.data.as_ptr(),
             step(b.col_step),
             step(b.row_step),
-            T::ONE,
-            T::ONE,
+            T::UNITY,
+            T::UNITY,
             false,
             false,
             false,

@@ -3,6 +3,7 @@
 use bytemuck::{AnyBitPattern, NoUninit};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
+use kmark_device::cpu::matmul::Scalar;
 use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub};
 
 /// A tensor element.
@@ -20,6 +21,7 @@ pub trait Elem: Copy + Send + Sync + AnyBitPattern + NoUninit + 'static {
 /// An accumulator: f32, or f64 for f64 tensors.
 pub trait Real:
     Elem<Acc = Self>
+    + Scalar
     + PartialOrd
     + Add<Output = Self>
     + Sub<Output = Self>

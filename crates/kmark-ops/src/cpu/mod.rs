@@ -1,13 +1,14 @@
 //! What CPU implementations share: the table row, element types, vectorised row arithmetic, and the split of rows into
 //! jobs for all cores.
 
+pub mod attention;
 mod elem;
 mod jobs;
 mod rows;
 
 pub use elem::{Elem, Real};
 pub use jobs::{Jobs, each_job};
-pub use rows::{PIECE, Row, ahead, exp, exp_sum, max_exp_sum, put, rms_rstd, simd, sum, sum2};
+pub use rows::{PIECE, Row, ahead, exp, exp_sum, max, max_exp_sum, put, rms_rstd, simd, sum, sum2};
 
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;

@@ -1,7 +1,7 @@
 //! `kmark run`: verify, time, record, show.
 
 use super::progress::Progress;
-use crate::bench::{Bench, family};
+use crate::bench::Bench;
 use crate::cli::{Cache, RunArgs};
 use crate::error::{Error, Result, exit_code};
 use crate::host::Workers;
@@ -9,7 +9,7 @@ use crate::plan::{Plan, Planned, plan};
 use crate::report::{self, Options, RunData, rows::noise};
 use crate::store::{Loaded, Store};
 use crate::{env, roofs, units};
-use kmark_core::record::{Mode, Phases, Record, Run, SCHEMA, Settings};
+use kmark_core::record::{Mode, Phases, Record, Run, SCHEMA, Settings, family};
 use kmark_device::Device;
 use kmark_device::cpu::Cpu;
 use std::collections::HashSet;
@@ -192,7 +192,7 @@ fn prepare(workers: &mut Workers, plan: &Plan, run: &mut Run, phases: &mut Phase
     run.calibration = hello.calibration.clone();
     if run.roofs.is_none() {
         let start = Instant::now();
-        run.roofs = roofs::measure(workers);
+        run.roofs = roofs::measure(workers, plan);
         phases.roofs_ns += start.elapsed().as_nanos() as u64;
     }
     Ok(())

@@ -1,7 +1,8 @@
 //! What every format shows: one row per record with the numbers derived from its raw samples, and a summary per op.
 
 use super::{Options, RunData};
-use kmark_core::record::{Mode, Record, Run, Status};
+use kmark_core::cost::Roofs;
+use kmark_core::record::{Mode, Record, Run, Status, family};
 use kmark_core::stats::{Median, geomean, mad, median, quantile};
 use kmark_core::verdict::{Comparison, Verdict, aa_difference, compare, noise_floor};
 use serde::Serialize;
@@ -103,10 +104,19 @@ fn row(data: &RunData, r: &Record, floor: f64, options: &Options) -> Row {
     }
 }
 
+/// The best product that was measured is no hard limit: another shape may suit the machine better by so much.
+const MATRIX_MARGIN: f64 = 1.25;
+
 fn time(run: &Run, r: &Record, m: Median) -> Time {
     let rate = |ns: f64| r.cost.bytes() as f64 / ns;
     // In the cache there is no memory to be limited by.
-    let roof = run.roofs.filter(|_| r.mode == Mode::Cold).map(|roofs| roofs.for_cost(&r.cost) / 1e9);
+    let roofs = run.roofs.as_ref().filter(|_| r.mode == Mode::Cold);
+    let least_ns = roofs.map(|roofs| 1e9 * roofs.least_seconds(&r.cost, r.dtype));
+    let beyond = |roofs: &Roofs| {
+        let matrix = roofs.for_flops(r.dtype).map_or(0.0, |roof| 1e9 * r.cost.flops as f64 / roof);
+        let traffic = 1e9 * r.cost.bytes() as f64 / roofs.for_traffic(&r.cost);
+        m.hi < traffic || m.hi < matrix / MATRIX_MARGIN
+    };
     Time {
         median_ns: m.value,
         lo_ns: m.lo,
@@ -117,8 +127,8 @@ fn time(run: &Run, r: &Record, m: Median) -> Time {
         samples: r.samples_ns.len(),
         gb_per_s: rate(m.value),
         gflop_per_s: r.cost.flops as f64 / m.value,
-        of_roof: roof.map(|roof| rate(m.value) / roof),
-        impossible: roof.is_some_and(|roof| rate(m.hi) > roof),
+        of_roof: least_ns.map(|least| least / m.value),
+        impossible: roofs.is_some_and(beyond),
         clock_mhz: (!r.clock_mhz.is_empty()).then(|| median(&r.clock_mhz)),
         stop: r.stop,
     }
@@ -133,8 +143,7 @@ fn is_ours(impl_name: &str) -> bool {
 /// more, round after round, which no A/A pair inside one of them can show. Impls of one family run in one process; what
 /// a GPU does, does not depend on it.
 fn same_process(a: &Record, b: &Record) -> bool {
-    let family = |r: &Record| r.impl_name.split('/').next().map(str::to_string);
-    a.device.kind != "cpu" || family(a) == family(b)
+    a.device.kind != "cpu" || family(&a.impl_name) == family(&b.impl_name)
 }
 
 fn against(records: &[Record], r: &Record, floor: f64, options: &Options) -> Option<Against> {

@@ -1,5 +1,8 @@
-//! What several oracles share, in f64: a softmax row, and sums over rows.
+//! What several oracles share, in f64: a softmax row, sums over rows, attention; and shapes that are part of a case.
 
+pub mod attention;
+
+use kmark_core::fill::philox;
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -99,5 +102,91 @@ impl ClassGradient {
             self.slack.push(slack);
             self.regions.push(region);
         }
+    }
+}
+
+/// Lengths of `count` sequences or groups, at most `max` each: the first is full, the third empty. They are part of the
+/// case, not of its values: shapes and costs depend on them.
+pub fn ragged(count: usize, max: usize) -> Vec<usize> {
+    let length = |i: usize| match i {
+        0 => max,
+        2 => 0,
+        _ if max == 0 => 0,
+        _ => 1 + philox(0x7261_6767_6564, i as u64)[0] as usize % max,
+    };
+    (0..count).map(length).collect()
+}
+
+/// A permutation of `0..len` by a multiplication: scattered, and found in both directions without a table.
+pub struct Scatter {
+    len: u64,
+    factor: u64,
+    inverse: u64,
+    shift: u64,
+}
+
+impl Scatter {
+    pub fn new(seed: u64, len: usize) -> Scatter {
+        let len = len.max(1) as u64;
+        let [a, b, ..] = philox(seed, 0x7363_6174);
+        // Near the golden section of the length, where multiples lie far apart; then up to the next that is coprime.
+        let mut factor = (len as f64 * 0.618) as u64 + a as u64 % (len / 8 + 1);
+        while gcd(factor % len, len) != 1 {
+            factor += 1;
+        }
+        let factor = factor % len;
+        Scatter { len, factor, inverse: inverse(factor, len), shift: b as u64 % len }
+    }
+
+    pub fn at(&self, i: usize) -> usize {
+        ((i as u128 * self.factor as u128 + self.shift as u128) % self.len as u128) as usize
+    }
+
+    /// The index whose image is `at`.
+    pub fn find(&self, at: usize) -> usize {
+        ((at as u64 + self.len - self.shift) as u128 * self.inverse as u128 % self.len as u128) as usize
+    }
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// The inverse of `a` modulo `m`, which are coprime, by Euclid's algorithm.
+fn inverse(a: u64, m: u64) -> u64 {
+    let (mut r, mut next_r, mut t, mut next_t) = (m as i128, a as i128, 0i128, 1i128);
+    while next_r != 0 {
+        let quotient = r / next_r;
+        (r, next_r) = (next_r, r - quotient * next_r);
+        (t, next_t) = (next_t, t - quotient * next_t);
+    }
+    t.rem_euclid(m as i128) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scattering_is_a_permutation_and_its_inverse() {
+        for len in [1, 2, 3, 4, 6, 7, 64, 97, 1000] {
+            for seed in 0..5 {
+                let s = Scatter::new(seed, len);
+                let mut seen = vec![false; len];
+                for i in 0..len {
+                    assert_eq!(s.find(s.at(i)), i, "{len}");
+                    seen[s.at(i)] = true;
+                }
+                assert!(seen.iter().all(|s| *s), "{len}");
+            }
+        }
+    }
+
+    #[test]
+    fn ragged_lengths_have_a_full_and_an_empty_one() {
+        let lengths = ragged(6, 100);
+        assert_eq!((lengths[0], lengths[2]), (100, 0));
+        assert!(lengths.iter().all(|l| *l <= 100) && lengths[1] > 0);
+        assert_eq!(ragged(3, 0), [0, 0, 0]);
     }
 }

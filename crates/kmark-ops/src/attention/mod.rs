@@ -1,0 +1,80 @@
+//! Attention over dense tensors: softmax(scale * q k^T) v, per batch and head.
+
+use crate::Entry;
+use crate::cpu::attention::{naive, tiled};
+use crate::mutants::attention as wrong;
+use crate::truth::attention::{self, Attends, Geometry, Ints, dense};
+use kmark_core::case::Case;
+use kmark_core::cost::Cost;
+use kmark_core::gate::Sink;
+use kmark_core::op::{Attr, Axis, MEMORY, Op};
+use kmark_core::tensor::{TensorSpec, View};
+use std::ops::Range;
+
+pub static ENTRY: Entry = Entry {
+    op: &Attention,
+    impls: &[&naive::<Attention>(), &tiled::<Attention>()],
+    mutants: &[
+        wrong::sink_dropped::<Attention>(),
+        wrong::last_key_lost::<Attention>(),
+        wrong::scale_missing::<Attention>(),
+        wrong::large_logits_clipped::<Attention>(),
+        wrong::lse_in_base_2(),
+        wrong::diagonal_missing::<Attention>(),
+        wrong::window_ignored::<Attention>(),
+        wrong::key_heads_interleaved::<Attention>(),
+    ],
+};
+
+struct Attention;
+
+impl Attends for Attention {
+    const Q: &'static str = "q";
+    const K: &'static str = "k";
+    const V: &'static str = "v";
+
+    fn geometry(c: &Case, _: Ints) -> Geometry {
+        dense::geometry(c)
+    }
+}
+
+impl Op for Attention {
+    fn name(&self) -> &'static str {
+        "attention"
+    }
+    fn about(&self) -> &'static str {
+        "o = softmax(scale * q k^T) v per head; causal, window, grouped key heads, lse (natural log) on request"
+    }
+    fn axes(&self) -> &'static [Axis] {
+        dense::AXES
+    }
+    fn attrs(&self) -> &'static [Attr] {
+        &[dense::CAUSAL, attention::WINDOW, attention::SCALE, attention::LSE, dense::LAYOUT, MEMORY]
+    }
+    fn default_configs(&self) -> &'static [&'static str] {
+        &["1x16x16x1024x1024x128", "1x32x8x2048x2048x128"]
+    }
+    fn check(&self, c: &Case) -> Result<(), String> {
+        attention::check_heads(c)
+    }
+    fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
+        let mut t = dense::inputs(c);
+        t.push(TensorSpec::output("o", c.dtype, &dense::query_shape(c)).laid_out(c.attr("memory")));
+        if c.flag("lse") {
+            t.push(TensorSpec::output("lse", c.acc(), &dense::lse_shape(c)));
+        }
+        t
+    }
+    fn cost(&self, c: &Case) -> Cost {
+        attention::cost(c, &dense::geometry(c), 0)
+    }
+    fn derive(&self, c: &Case, tensor: &str, inputs: &View, rows: Range<usize>, out: &mut [f64]) {
+        dense::derive(c, tensor, inputs, rows, out)
+    }
+    fn regions(&self) -> &'static [&'static str] {
+        attention::REGIONS
+    }
+    fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
+        attention::forward::<Attention>(c, inputs, sink)
+    }
+}

@@ -1,0 +1,135 @@
+//! Attention of a few new tokens over a paged cache of keys and values: decoding.
+
+use crate::Entry;
+use crate::cpu::attention::{naive, tiled};
+use crate::mutants::attention as wrong;
+use crate::truth::attention::{self, Attends, Geometry, Ints, Pages, fill_keys, fill_queries, fill_values, masked};
+use kmark_core::case::Case;
+use kmark_core::cost::Cost;
+use kmark_core::dtype::DType;
+use kmark_core::fill::Fill;
+use kmark_core::gate::Sink;
+use kmark_core::op::{Attr, Axis, Op};
+use kmark_core::tensor::{TensorSpec, View};
+use std::ops::Range;
+
+pub static ENTRY: Entry = Entry {
+    op: &AttentionDecode,
+    impls: &[&naive::<AttentionDecode>(), &tiled::<AttentionDecode>()],
+    mutants: &[
+        wrong::sink_dropped::<AttentionDecode>(),
+        wrong::last_key_lost::<AttentionDecode>(),
+        wrong::scale_missing::<AttentionDecode>(),
+        wrong::large_logits_clipped::<AttentionDecode>(),
+        wrong::lse_in_base_2(),
+        wrong::key_heads_interleaved::<AttentionDecode>(),
+        wrong::one_key_too_many::<AttentionDecode>(),
+        wrong::whole_last_page::<AttentionDecode>(),
+        wrong::wrong_page::<AttentionDecode>(),
+        wrong::not_causal::<AttentionDecode>(),
+    ],
+};
+
+struct AttentionDecode;
+
+fn pages(c: &Case) -> Pages {
+    Pages::new(c.count("page"), attention::lengths(c, c.axis("b"), c.axis("l")), c.axis("l"))
+}
+
+impl Attends for AttentionDecode {
+    const Q: &'static str = "q";
+    const K: &'static str = "k_cache";
+    const V: &'static str = "v_cache";
+
+    fn geometry(c: &Case, ints: Ints) -> Geometry {
+        let [hq, hkv, d] = ["hq", "hkv", "d"].map(|a| c.axis(a));
+        let (pages, queries) = (pages(c), c.count("q"));
+        let seqs = pages.seqs(queries);
+        let q_row = move |s: usize, i: usize, head: usize| (s * queries + i) * hq + head;
+        Geometry {
+            visible: masked(&seqs, true, 0),
+            seqs,
+            hq,
+            hkv,
+            dk: d,
+            dv: d,
+            scale: c.scale(1.0 / (d as f64).sqrt()),
+            q_row: Box::new(q_row),
+            lse_at: Box::new(q_row),
+            k_row: pages.rows(ints("page_table"), hkv),
+        }
+    }
+}
+
+impl Op for AttentionDecode {
+    fn name(&self) -> &'static str {
+        "attention-decode"
+    }
+    fn about(&self) -> &'static str {
+        "attention of the last q tokens of each sequence over a paged KV cache (page_table, lengths), causal among them"
+    }
+    fn axes(&self) -> &'static [Axis] {
+        &[
+            Axis { name: "b", about: "sequences", tries: &[1, 2, 3, 5] },
+            Axis { name: "l", about: "cached tokens of the longest", tries: &[1, 2, 17, 130, 300] },
+            Axis { name: "hq", about: "query heads", tries: &[1, 2, 4, 8] },
+            Axis { name: "hkv", about: "key heads", tries: &[1, 2] },
+            Axis { name: "d", about: "head size", tries: &[1, 8, 24, 64, 64] },
+        ]
+    }
+    fn attrs(&self) -> &'static [Attr] {
+        &[attention::QUERIES, attention::PAGE, attention::LENGTHS, attention::SCALE, attention::LSE]
+    }
+    fn default_configs(&self) -> &'static [&'static str] {
+        &["32x1024x32x8x128", "128x1024x4x4x128"]
+    }
+    fn check(&self, c: &Case) -> Result<(), String> {
+        attention::check_heads(c)
+    }
+    fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
+        let [b, hq, hkv, d] = ["b", "hq", "hkv", "d"].map(|a| c.axis(a));
+        let (pages, queries) = (pages(c), c.count("q"));
+        let cache = [pages.pool, pages.page, hkv, d];
+        let mut t = vec![
+            TensorSpec::input("q", c.dtype, &[b, queries, hq, d], Fill::Derived),
+            TensorSpec::input("k_cache", c.dtype, &cache, Fill::Derived),
+            TensorSpec::input("v_cache", c.dtype, &cache, Fill::Derived),
+            TensorSpec::input("page_table", DType::I32, &[b, pages.columns], Fill::Derived),
+            TensorSpec::input("lengths", DType::I32, &[b], Fill::Derived),
+            TensorSpec::output("o", c.dtype, &[b, queries, hq, d]),
+        ];
+        if c.flag("lse") {
+            t.push(TensorSpec::output("lse", c.acc(), &[b, queries, hq]));
+        }
+        t
+    }
+    fn cost(&self, c: &Case) -> Cost {
+        attention::cost(c, &AttentionDecode::geometry(c, &attention::no_integers), pages(c).integers())
+    }
+    fn derive(&self, c: &Case, tensor: &str, inputs: &View, rows: Range<usize>, out: &mut [f64]) {
+        let (hq, hkv, pages) = (c.axis("hq"), c.axis("hkv"), pages(c));
+        let spec = inputs.spec(tensor);
+        match tensor {
+            "page_table" => pages.table(c.seed, rows, out),
+            "lengths" => out.iter_mut().zip(rows).for_each(|(o, s)| *o = pages.lengths[s] as f64),
+            "q" => fill_queries(spec, c.seed, rows, out, |row| row / hq + row % hq),
+            _ => {
+                let scatter = pages.scatter(c.seed);
+                let kind = |row: usize| pages.kind(&scatter, row / hkv);
+                match tensor {
+                    "v_cache" => fill_values(spec, c.seed, rows, out, kind),
+                    _ => {
+                        let scale = c.scale(1.0 / (c.axis("d") as f64).sqrt());
+                        fill_keys(spec, c.seed, scale, rows, out, kind)
+                    }
+                }
+            }
+        }
+    }
+    fn regions(&self) -> &'static [&'static str] {
+        attention::REGIONS
+    }
+    fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
+        attention::forward::<AttentionDecode>(c, inputs, sink)
+    }
+}

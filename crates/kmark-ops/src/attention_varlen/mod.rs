@@ -1,0 +1,197 @@
+//! Attention over ragged sequences that lie end to end, each with a prefix of keys that are cached already: prefill.
+
+use crate::cpu::attention::{naive, tiled};
+use crate::mutants::attention as wrong;
+use crate::mutants::{Mutant, attention::twisted};
+use crate::truth::attention::{self, Attends, Geometry, Ints, Seq, fill_keys, fill_queries, kind, masked};
+use crate::{Entry, truth};
+use kmark_core::case::Case;
+use kmark_core::cost::Cost;
+use kmark_core::dtype::DType;
+use kmark_core::fill::Fill;
+use kmark_core::gate::Sink;
+use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op, YES_NO};
+use kmark_core::tensor::{TensorSpec, View};
+use std::ops::Range;
+
+pub static ENTRY: Entry = Entry {
+    op: &AttentionVarlen,
+    impls: &[&naive::<AttentionVarlen>(), &tiled::<AttentionVarlen>()],
+    mutants: &[
+        wrong::sink_dropped::<AttentionVarlen>(),
+        wrong::last_key_lost::<AttentionVarlen>(),
+        wrong::scale_missing::<AttentionVarlen>(),
+        wrong::large_logits_clipped::<AttentionVarlen>(),
+        wrong::lse_in_base_2(),
+        wrong::diagonal_missing::<AttentionVarlen>(),
+        wrong::window_ignored::<AttentionVarlen>(),
+        wrong::key_heads_interleaved::<AttentionVarlen>(),
+        PREFIX_MASKED,
+        NEIGHBOUR_SEQUENCE,
+    ],
+};
+
+const PREFIX_MASKED: Mutant = Mutant {
+    name: "prefix-masked",
+    about: "the causal mask is aligned at the start: query i sees i + 1 keys, whatever the prefix",
+    applies: |c| wrong::shows::<AttentionVarlen>(c, align_at_start),
+    spoil: |right, c, b| twisted::<AttentionVarlen>(right, c, b, align_at_start, |s| s),
+};
+
+fn align_at_start(c: &Case, geo: &mut Geometry) {
+    if c.flag("causal") {
+        let seqs = geo.seqs.clone();
+        geo.visible = Box::new(move |s, i| 0..(i + 1).min(seqs[s].keys));
+    }
+}
+
+const NEIGHBOUR_SEQUENCE: Mutant = Mutant {
+    name: "neighbour-sequence",
+    about: "the second sequence reads the keys of the first",
+    applies: |c| c.axis("b") > 1 && c.axis("d") >= 8,
+    spoil: |right, c, b| {
+        let twist = |_: &Case, geo: &mut Geometry| {
+            let row = std::mem::replace(&mut geo.k_row, Box::new(|_, _, _| 0));
+            let first = geo.seqs[0].keys;
+            geo.k_row = Box::new(move |s, j, h| if s == 1 { row(0, j % first, h) } else { row(s, j, h) });
+        };
+        twisted::<AttentionVarlen>(right, c, b, twist, |s| s)
+    },
+};
+
+struct AttentionVarlen;
+
+/// New tokens and all tokens of each sequence.
+fn seqs(c: &Case) -> Vec<Seq> {
+    let new = attention::lengths(c, c.axis("b"), c.axis("s"));
+    // Another draw than that of the new tokens: the first prefix is none in particular.
+    let prefixes = match c.attr("lengths") {
+        "ragged" => truth::ragged(c.axis("b") + 3, c.count("prefix"))[3..].to_vec(),
+        _ => vec![c.count("prefix"); c.axis("b")],
+    };
+    new.into_iter().zip(prefixes).map(|(new, prefix)| Seq { queries: new, keys: prefix + new }).collect()
+}
+
+/// Where each sequence starts, and the end of the last.
+fn starts(lengths: impl Iterator<Item = usize>) -> Vec<usize> {
+    let mut starts = vec![0];
+    for len in lengths {
+        starts.push(starts[starts.len() - 1] + len);
+    }
+    starts
+}
+
+impl Attends for AttentionVarlen {
+    const Q: &'static str = "q";
+    const K: &'static str = "k";
+    const V: &'static str = "v";
+
+    /// The starts are those of the case; kernels find them in `cu_q` and `cu_k`.
+    fn geometry(c: &Case, _: Ints) -> Geometry {
+        let [hq, hkv, d] = ["hq", "hkv", "d"].map(|a| c.axis(a));
+        let seqs = seqs(c);
+        let cu_q = starts(seqs.iter().map(|s| s.queries));
+        let cu_k = starts(seqs.iter().map(|s| s.keys));
+        let q_row = move |s: usize, i: usize, head: usize| (cu_q[s] + i) * hq + head;
+        Geometry {
+            visible: masked(&seqs, c.flag("causal"), c.count("window")),
+            seqs,
+            hq,
+            hkv,
+            dk: d,
+            dv: d,
+            scale: c.scale(1.0 / (d as f64).sqrt()),
+            q_row: Box::new(q_row.clone()),
+            lse_at: Box::new(q_row),
+            k_row: Box::new(move |s, j, head| (cu_k[s] + j) * hkv + head),
+        }
+    }
+}
+
+impl Op for AttentionVarlen {
+    fn name(&self) -> &'static str {
+        "attention-varlen"
+    }
+    fn about(&self) -> &'static str {
+        "attention over sequences end to end (cu_q, cu_k): new tokens see a cached prefix and, causally, themselves"
+    }
+    fn axes(&self) -> &'static [Axis] {
+        &[
+            Axis { name: "b", about: "sequences", tries: &[1, 2, 3, 5] },
+            Axis { name: "s", about: "new tokens of the longest", tries: &[1, 2, 17, 70] },
+            Axis { name: "hq", about: "query heads", tries: &[1, 2, 4] },
+            Axis { name: "hkv", about: "key heads", tries: &[1, 2] },
+            Axis { name: "d", about: "head size", tries: &[1, 8, 24, 64, 64] },
+        ]
+    }
+    fn attrs(&self) -> &'static [Attr] {
+        &[
+            Attr {
+                name: "prefix",
+                kind: AttrKind::Count(&[0, 1, 40, 130]),
+                default: "0",
+                about: "cached tokens of the longest",
+            },
+            attention::LENGTHS,
+            Attr { name: "causal", kind: YES_NO, default: "yes", about: "whether a query sees no later key" },
+            attention::WINDOW,
+            attention::SCALE,
+            attention::LSE,
+            MEMORY,
+        ]
+    }
+    fn default_configs(&self) -> &'static [&'static str] {
+        &["4x512x16x16x128", "2x2048x32x8x128"]
+    }
+    fn check(&self, c: &Case) -> Result<(), String> {
+        attention::check_heads(c)
+    }
+    fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
+        let [b, hq, hkv, d] = ["b", "hq", "hkv", "d"].map(|a| c.axis(a));
+        let (seqs, memory) = (seqs(c), c.attr("memory"));
+        let tokens: usize = seqs.iter().map(|s| s.queries).sum();
+        let keys: usize = seqs.iter().map(|s| s.keys).sum();
+        let normal = Fill::Normal { mean: 0.0, std: 1.0 };
+        let mut t = vec![
+            TensorSpec::input("q", c.dtype, &[tokens, hq, d], Fill::Derived).laid_out(memory),
+            TensorSpec::input("k", c.dtype, &[keys, hkv, d], Fill::Derived).laid_out(memory),
+            TensorSpec::input("v", c.dtype, &[keys, hkv, d], normal).laid_out(memory),
+            TensorSpec::input("cu_q", DType::I32, &[b + 1], Fill::Derived),
+            TensorSpec::input("cu_k", DType::I32, &[b + 1], Fill::Derived),
+            TensorSpec::output("o", c.dtype, &[tokens, hq, d]).laid_out(memory),
+        ];
+        if c.flag("lse") {
+            t.push(TensorSpec::output("lse", c.acc(), &[tokens, hq]));
+        }
+        t
+    }
+    fn cost(&self, c: &Case) -> Cost {
+        attention::cost(c, &AttentionVarlen::geometry(c, &attention::no_integers), 2 * (c.axis("b") as u64 + 1))
+    }
+    fn derive(&self, c: &Case, tensor: &str, inputs: &View, rows: Range<usize>, out: &mut [f64]) {
+        let (hq, hkv, seqs) = (c.axis("hq"), c.axis("hkv"), seqs(c));
+        let cu_k = starts(seqs.iter().map(|s| s.keys));
+        let cu_q = || starts(seqs.iter().map(|s| s.queries));
+        let copy =
+            |from: &[usize], out: &mut [f64]| out.iter_mut().zip(&from[rows.clone()]).for_each(|(o, v)| *o = *v as f64);
+        match tensor {
+            "cu_q" => copy(&cu_q(), out),
+            "cu_k" => copy(&cu_k, out),
+            "q" => fill_queries(inputs.spec("q"), c.seed, rows, out, |row| row / hq + row % hq),
+            _ => {
+                let scale = AttentionVarlen::geometry(c, &attention::no_integers).scale;
+                fill_keys(inputs.spec("k"), c.seed, scale, rows, out, |row| {
+                    let token = row / hkv;
+                    let s = cu_k.partition_point(|start| *start <= token) - 1;
+                    kind(token - cu_k[s], seqs[s].keys)
+                })
+            }
+        }
+    }
+    fn regions(&self) -> &'static [&'static str] {
+        attention::REGIONS
+    }
+    fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
+        attention::forward::<AttentionVarlen>(c, inputs, sink)
+    }
+}

@@ -1,0 +1,235 @@
+//! Attention on the CPU over any geometry: plain loops, and tiles of queries against tiles of keys with the softmax
+//! carried along, as flash attention does it.
+
+use super::{CpuImpl, Elem, Real, by_float, exp, max, simd, sum};
+use crate::truth::attention::{Attends, Geometry, Seq};
+use kmark_core::case::Case;
+use kmark_device::Launch;
+use kmark_device::buffer::{Buffer, Buffers};
+use kmark_device::cpu::matmul::{Into, Mat, matmul};
+use rayon::prelude::*;
+use std::ops::Range;
+use std::sync::Mutex;
+
+/// What the hash of an impl made of this file depends on.
+const SOURCE: &str = include_str!("attention.rs");
+
+pub const fn naive<A: Attends>() -> CpuImpl {
+    CpuImpl { name: "cpu/naive", about: "plain loops, one thread", source: SOURCE, bind: bind_naive::<A> }
+}
+
+pub const fn tiled<A: Attends>() -> CpuImpl {
+    let about = "tiles of 64 queries and 128 keys, softmax carried along, all cores";
+    CpuImpl { name: "cpu/simd", about, source: SOURCE, bind: bind_tiled::<A> }
+}
+
+/// Queries and keys of a tile: the scores of a tile and the keys fit a core's own cache.
+pub const QUERIES: usize = 64;
+pub const KEYS: usize = 128;
+
+/// An integer tensor, as a geometry wants it.
+pub fn ints(buffers: &Buffers, name: &str) -> Vec<i64> {
+    buffers.get(name).read::<i32>().iter().map(|v| *v as i64).collect()
+}
+
+/// A tensor and how its rows lie.
+pub struct Rows<'a, T> {
+    data: &'a [T],
+    pitch: usize,
+}
+
+impl<'a, T: Elem> Rows<'a, T> {
+    pub fn new(data: &'a [T], buffer: &Buffer) -> Rows<'a, T> {
+        Rows { data, pitch: buffer.spec().pitch }
+    }
+    pub fn row(&self, row: usize, width: usize) -> &'a [T] {
+        &self.data[row * self.pitch..row * self.pitch + width]
+    }
+    fn wide(&self, row: usize, width: usize) -> Vec<f64> {
+        self.row(row, width).iter().map(|v| v.up().to_f64()).collect()
+    }
+}
+
+fn bind_naive<A: Attends>(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+    let (c, b) = (c.clone(), b.clone());
+    by_float!(c.dtype, T => Box::new(move || {
+        let geo = A::geometry(&c, &|name| ints(&b, name));
+        let [q, k, v, o] = [A::Q, A::K, A::V, "o"].map(|name| b.get(name));
+        let lse = c.flag("lse").then(|| b.get("lse"));
+        let (qd, kd, vd) = (q.read::<T>(), k.read::<T>(), v.read::<T>());
+        let mut lse = lse.as_ref().map(|l| l.write());
+        let (q, k, v) = (Rows::new(&qd, &q), Rows::new(&kd, &k), Rows::new(&vd, &v));
+        plain::<T>(&geo, q, k, v, &mut o.write(), o.spec().pitch, lse.as_deref_mut())
+    }))
+}
+
+fn plain<T: Elem>(
+    geo: &Geometry,
+    q: Rows<T>,
+    k: Rows<T>,
+    v: Rows<T>,
+    o: &mut [T],
+    pitch: usize,
+    mut lse: Option<&mut [T::Acc]>,
+) {
+    for (s, seq) in geo.seqs.iter().enumerate() {
+        for i in 0..seq.queries {
+            for head in 0..geo.hq {
+                let row = (geo.q_row)(s, i, head);
+                let query = q.wide(row, geo.dk);
+                let mut out = vec![0.0; geo.dv];
+                let (mut highest, mut total) = (f64::NEG_INFINITY, 0.0);
+                for j in (geo.visible)(s, i) {
+                    let at = (geo.k_row)(s, j, head / geo.group());
+                    let logit: f64 = query.iter().zip(k.wide(at, geo.dk)).map(|(q, k)| q * k).sum::<f64>() * geo.scale;
+                    let raised = logit.max(highest);
+                    let (old, new) = ((highest - raised).exp(), (logit - raised).exp());
+                    highest = raised;
+                    total = total * old + new;
+                    for (out, v) in out.iter_mut().zip(v.wide(at, geo.dv)) {
+                        *out = *out * old + new * v;
+                    }
+                }
+                let inverse = if total > 0.0 { 1.0 / total } else { 0.0 };
+                for (o, out) in o[row * pitch..].iter_mut().zip(&out) {
+                    *o = T::down(T::Acc::from_f64(out * inverse));
+                }
+                if let Some(lse) = &mut lse {
+                    lse[(geo.lse_at)(s, i, head)] = T::Acc::from_f64(highest + total.ln());
+                }
+            }
+        }
+    }
+}
+
+fn bind_tiled<A: Attends>(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+    let (c, b) = (c.clone(), b.clone());
+    by_float!(c.dtype, T => Box::new(move || {
+        let geo = A::geometry(&c, &|name| ints(&b, name));
+        let [q, k, v, o] = [A::Q, A::K, A::V, "o"].map(|name| b.get(name));
+        let lse = c.flag("lse").then(|| b.get("lse"));
+        let (qd, kd, vd) = (q.read::<T>(), k.read::<T>(), v.read::<T>());
+        let (q, k, v) = (Rows::new(&qd, &q), Rows::new(&kd, &k), Rows::new(&vd, &v));
+        let (mut od, mut ld) = (o.write::<T>(), lse.as_ref().map(|l| l.write()));
+        let pitch = o.spec().pitch;
+        let out = Mutex::new((&mut *od, ld.as_deref_mut()));
+        tiles(&geo).into_par_iter().with_min_len(4).for_each_init(|| Scratch::new(&geo), |scratch, tile| {
+            simd(#[inline(always)] || attend::<T>(&geo, &tile, &q, &k, &v, scratch));
+            let (o, lse) = &mut *out.lock().expect("no tile panicked");
+            for (r, (head, i)) in tile.rows(&geo).enumerate() {
+                let row = (geo.q_row)(tile.seq, i, head);
+                T::narrow(&scratch.out[r * geo.dv..(r + 1) * geo.dv], &mut o[row * pitch..row * pitch + geo.dv]);
+                if let Some(lse) = lse {
+                    lse[(geo.lse_at)(tile.seq, i, head)] = scratch.lse(r);
+                }
+            }
+        });
+    }))
+}
+
+/// Some queries of one sequence and the heads that share a key head: row `r` is query `r % queries` of head
+/// `r / queries`.
+struct Tile {
+    seq: usize,
+    kv_head: usize,
+    rows: Range<usize>,
+}
+
+impl Tile {
+    /// Head and query of each row.
+    fn rows<'a>(&self, geo: &'a Geometry) -> impl Iterator<Item = (usize, usize)> + use<'a> {
+        let (queries, first) = (geo.seqs[self.seq].queries, self.kv_head * geo.group());
+        self.rows.clone().map(move |r| (first + r / queries, r % queries))
+    }
+}
+
+fn tiles(geo: &Geometry) -> Vec<Tile> {
+    let mut tiles = Vec::new();
+    for (seq, Seq { queries, .. }) in geo.seqs.iter().enumerate() {
+        for kv_head in 0..geo.hkv {
+            let rows = geo.group() * queries;
+            tiles.extend((0..rows).step_by(QUERIES).map(|r| Tile { seq, kv_head, rows: r..rows.min(r + QUERIES) }));
+        }
+    }
+    tiles
+}
+
+struct Scratch<A> {
+    q: Vec<A>,
+    k: Vec<A>,
+    v: Vec<A>,
+    scores: Vec<A>,
+    out: Vec<A>,
+    highest: Vec<A>,
+    total: Vec<A>,
+}
+
+impl<A: Real> Scratch<A> {
+    fn new(geo: &Geometry) -> Scratch<A> {
+        let zeros = |len: usize| vec![A::ZERO; len];
+        Scratch {
+            q: zeros(QUERIES * geo.dk),
+            k: zeros(KEYS * geo.dk),
+            v: zeros(KEYS * geo.dv),
+            scores: zeros(QUERIES * KEYS),
+            out: zeros(QUERIES * geo.dv),
+            highest: zeros(QUERIES),
+            total: zeros(QUERIES),
+        }
+    }
+
+    fn lse(&self, r: usize) -> A {
+        if self.total[r] > A::ZERO { self.highest[r] + self.total[r].ln() } else { A::LOWEST }
+    }
+}
+
+/// Leaves the finished rows in `scratch.out`.
+#[inline(always)]
+fn attend<T: Elem>(geo: &Geometry, tile: &Tile, q: &Rows<T>, k: &Rows<T>, v: &Rows<T>, x: &mut Scratch<T::Acc>) {
+    let (dk, dv, rows) = (geo.dk, geo.dv, tile.rows.len());
+    let scale = T::Acc::from_f64(geo.scale);
+    let mut visible: [Range<usize>; QUERIES] = std::array::from_fn(|_| 0..0);
+    for (r, (head, i)) in tile.rows(geo).enumerate() {
+        visible[r] = (geo.visible)(tile.seq, i);
+        T::widen(q.row((geo.q_row)(tile.seq, i, head), dk), &mut x.q[r * dk..(r + 1) * dk]);
+    }
+    x.q[..rows * dk].iter_mut().for_each(|q| *q = *q * scale);
+    x.out[..rows * dv].fill(T::Acc::ZERO);
+    x.highest.fill(T::Acc::LOWEST);
+    x.total.fill(T::Acc::ZERO);
+    let seen = visible[..rows].iter().filter(|r| !r.is_empty());
+    let start = seen.clone().map(|r| r.start).min().unwrap_or(0);
+    let end = seen.map(|r| r.end).max().unwrap_or(0);
+    for first in (start..end).step_by(KEYS) {
+        let n = KEYS.min(end - first);
+        for j in 0..n {
+            let row = (geo.k_row)(tile.seq, first + j, tile.kv_head);
+            T::widen(k.row(row, dk), &mut x.k[j * dk..(j + 1) * dk]);
+            T::widen(v.row(row, dv), &mut x.v[j * dv..(j + 1) * dv]);
+        }
+        let (queries, keys) = (Mat::new(&x.q, rows, dk, dk), Mat::new(&x.k, n, dk, dk));
+        matmul(&mut x.scores, KEYS, queries, keys.transposed(), Into::Set, false);
+        for (r, visible) in visible[..rows].iter().enumerate() {
+            let scores = &mut x.scores[r * KEYS..r * KEYS + n];
+            let inside = |j: usize| j.clamp(first, first + n) - first;
+            let keep = inside(visible.start)..inside(visible.end).max(inside(visible.start));
+            scores[..keep.start].fill(T::Acc::ZERO);
+            scores[keep.end..].fill(T::Acc::ZERO);
+            if keep.is_empty() {
+                continue;
+            }
+            let scores = &mut scores[keep];
+            let raised = x.highest[r].larger(max(scores));
+            let old = exp(x.highest[r] - raised);
+            scores.iter_mut().for_each(|s| *s = exp(*s - raised));
+            x.total[r] = x.total[r] * old + sum(scores, |p| p);
+            x.out[r * dv..(r + 1) * dv].iter_mut().for_each(|o| *o = *o * old);
+            x.highest[r] = raised;
+        }
+        matmul(&mut x.out, dv, Mat::new(&x.scores, rows, n, KEYS), Mat::new(&x.v, n, dv, dv), Into::Add, false);
+    }
+    for r in 0..rows {
+        let inverse = if x.total[r] > T::Acc::ZERO { T::Acc::ONE / x.total[r] } else { T::Acc::ZERO };
+        x.out[r * dv..(r + 1) * dv].iter_mut().for_each(|o| *o = *o * inverse);
+    }
+}

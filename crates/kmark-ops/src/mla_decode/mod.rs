@@ -1,0 +1,158 @@
+//! Multi-head latent attention, decoding, in its absorbed form: all heads share one cache row per token, whose first
+//! part is the value too.
+
+use crate::Entry;
+use crate::cpu::attention::{naive, tiled};
+use crate::mutants::{Mutant, attention as wrong, attention::twisted};
+use crate::truth::attention::{self, Attends, Geometry, Ints, Pages, fill_keys, fill_queries, masked};
+use kmark_core::case::Case;
+use kmark_core::cost::Cost;
+use kmark_core::dtype::DType;
+use kmark_core::fill::Fill;
+use kmark_core::gate::Sink;
+use kmark_core::op::{Attr, AttrKind, Axis, Op};
+use kmark_core::tensor::{TensorSpec, View};
+use std::ops::Range;
+
+pub static ENTRY: Entry = Entry {
+    op: &MlaDecode,
+    impls: &[&naive::<MlaDecode>(), &tiled::<MlaDecode>()],
+    mutants: &[
+        wrong::sink_dropped::<MlaDecode>(),
+        wrong::last_key_lost::<MlaDecode>(),
+        wrong::scale_missing::<MlaDecode>(),
+        wrong::large_logits_clipped::<MlaDecode>(),
+        wrong::lse_in_base_2(),
+        wrong::one_key_too_many::<MlaDecode>(),
+        wrong::whole_last_page::<MlaDecode>(),
+        wrong::wrong_page::<MlaDecode>(),
+        wrong::not_causal::<MlaDecode>(),
+        SCALE_OF_THE_ROW,
+    ],
+};
+
+const SCALE_OF_THE_ROW: Mutant = Mutant {
+    name: "scale-of-the-row",
+    about: "logits are scaled by the root of the cache row's width, not of the head's own",
+    applies: |c| c.axis("l") > 1 && width(c) >= 24 && width(c) != 192,
+    spoil: |right, c, b| twisted::<MlaDecode>(right, c, b, |c, geo| geo.scale = 1.0 / (width(c) as f64).sqrt(), |s| s),
+};
+
+struct MlaDecode;
+
+fn pages(c: &Case) -> Pages {
+    Pages::new(c.count("page"), attention::lengths(c, c.axis("b"), c.axis("l")), c.axis("l"))
+}
+
+fn width(c: &Case) -> usize {
+    c.count("rank") + c.count("rope")
+}
+
+impl Attends for MlaDecode {
+    const Q: &'static str = "q";
+    const K: &'static str = "cache";
+    const V: &'static str = "cache";
+
+    fn geometry(c: &Case, ints: Ints) -> Geometry {
+        let (h, queries, pages) = (c.axis("h"), c.count("q"), pages(c));
+        let seqs = pages.seqs(queries);
+        let q_row = move |s: usize, i: usize, head: usize| (s * queries + i) * h + head;
+        Geometry {
+            visible: masked(&seqs, true, 0),
+            seqs,
+            hq: h,
+            hkv: 1,
+            dk: width(c),
+            dv: c.count("rank"),
+            scale: c.number("scale"),
+            q_row: Box::new(q_row),
+            lse_at: Box::new(q_row),
+            k_row: pages.rows(ints("page_table"), 1),
+        }
+    }
+}
+
+impl Op for MlaDecode {
+    fn name(&self) -> &'static str {
+        "mla-decode"
+    }
+    fn about(&self) -> &'static str {
+        "absorbed MLA: o = softmax(scale * q c^T) c[:rank] over paged cache rows c of rank + rope, shared by all heads"
+    }
+    fn axes(&self) -> &'static [Axis] {
+        &[
+            Axis { name: "b", about: "sequences", tries: &[1, 2, 3, 5] },
+            Axis { name: "l", about: "cached tokens of the longest", tries: &[1, 2, 17, 130, 300] },
+            Axis { name: "h", about: "query heads", tries: &[1, 2, 5, 16] },
+        ]
+    }
+    fn attrs(&self) -> &'static [Attr] {
+        &[
+            attention::QUERIES,
+            attention::PAGE,
+            Attr {
+                name: "rank",
+                kind: AttrKind::Size(&[1, 8, 64, 128]),
+                default: "512",
+                about: "width of the latent part, which is the value",
+            },
+            Attr {
+                name: "rope",
+                kind: AttrKind::Count(&[0, 8, 64]),
+                default: "64",
+                about: "width of the positional part",
+            },
+            attention::LENGTHS,
+            Attr {
+                name: "scale",
+                kind: AttrKind::Positive,
+                default: "0.07216878364870323",
+                about: "of the logits; 1/sqrt(128 + 64), the head before absorption",
+            },
+            attention::LSE,
+        ]
+    }
+    fn default_configs(&self) -> &'static [&'static str] {
+        &["1x32768x128", "128x1024x128"]
+    }
+    fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
+        let (b, h, pages, queries) = (c.axis("b"), c.axis("h"), pages(c), c.count("q"));
+        let mut t = vec![
+            TensorSpec::input("q", c.dtype, &[b, queries, h, width(c)], Fill::Derived),
+            TensorSpec::input("cache", c.dtype, &[pages.pool, pages.page, width(c)], Fill::Derived),
+            TensorSpec::input("page_table", DType::I32, &[b, pages.columns], Fill::Derived),
+            TensorSpec::input("lengths", DType::I32, &[b], Fill::Derived),
+            TensorSpec::output("o", c.dtype, &[b, queries, h, c.count("rank")]),
+        ];
+        if c.flag("lse") {
+            t.push(TensorSpec::output("lse", c.acc(), &[b, queries, h]));
+        }
+        t
+    }
+    /// Keys and values are one row, read once.
+    fn cost(&self, c: &Case) -> Cost {
+        let geo = MlaDecode::geometry(c, &attention::no_integers);
+        let mut cost = attention::cost(c, &geo, pages(c).integers());
+        cost.bytes_read -= geo.rows_seen() * geo.dv as u64 * c.dtype.size() as u64;
+        cost
+    }
+    fn derive(&self, c: &Case, tensor: &str, inputs: &View, rows: Range<usize>, out: &mut [f64]) {
+        let (h, pages) = (c.axis("h"), pages(c));
+        let spec = inputs.spec(tensor);
+        match tensor {
+            "page_table" => pages.table(c.seed, rows, out),
+            "lengths" => out.iter_mut().zip(rows).for_each(|(o, s)| *o = pages.lengths[s] as f64),
+            "q" => fill_queries(spec, c.seed, rows, out, |row| row / h + row % h),
+            _ => {
+                let scatter = pages.scatter(c.seed);
+                fill_keys(spec, c.seed, c.number("scale"), rows, out, |row| pages.kind(&scatter, row))
+            }
+        }
+    }
+    fn regions(&self) -> &'static [&'static str] {
+        attention::REGIONS
+    }
+    fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
+        attention::forward::<MlaDecode>(c, inputs, sink)
+    }
+}

@@ -1,0 +1,282 @@
+//! Native sparse attention, its selected branch: each token and key head attends to a list of blocks of keys.
+
+use crate::Entry;
+use crate::cpu::attention::{naive, tiled};
+use crate::mutants::{Mutant, attention as wrong, attention::sees, attention::twisted};
+use crate::truth::Scatter;
+use crate::truth::attention::{self, Attends, Geometry, Ints, Seq, fill_keys, fill_queries, kind};
+use kmark_core::case::Case;
+use kmark_core::cost::Cost;
+use kmark_core::dtype::DType;
+use kmark_core::fill::{Fill, philox, row_is_ignored};
+use kmark_core::gate::Sink;
+use kmark_core::op::{Attr, AttrKind, Axis, Op, YES_NO};
+use kmark_core::tensor::{TensorSpec, View};
+use std::ops::Range;
+
+pub static ENTRY: Entry = Entry {
+    op: &Nsa,
+    impls: &[&naive::<Nsa>(), &tiled::<Nsa>()],
+    mutants: &[
+        SCALE_MISSING,
+        wrong::lse_in_base_2(),
+        DIAGONAL_MISSING,
+        NEWEST_BLOCK_WHOLE,
+        LAST_BLOCK_LOST,
+        BLOCKS_OF_HEAD_0,
+        EMPTY_NOT_ZERO,
+    ],
+};
+
+struct Nsa;
+
+const SCALE_MISSING: Mutant = Mutant {
+    applies: |c| c.axis("s") > 1 && c.count("block") * c.count("selected") > 1 && c.axis("d") >= 8,
+    ..wrong::scale_missing::<Nsa>()
+};
+
+const DIAGONAL_MISSING: Mutant = Mutant {
+    name: "diagonal-missing",
+    about: "a token does not see its own key",
+    applies: |c| c.flag("causal") && c.axis("s") > 1 && c.axis("d") >= 24,
+    spoil: |right, c, b| twisted::<Nsa>(right, c, b, |_, geo| sees(geo, |_, r| 0..r.end.saturating_sub(1)), |s| s),
+};
+
+const NEWEST_BLOCK_WHOLE: Mutant = Mutant {
+    name: "newest-block-whole",
+    about: "the newest block is not masked: a token sees keys after its own",
+    applies: |c| c.flag("causal") && c.axis("s") > 1 && c.count("block") > 1 && c.axis("d") >= 24,
+    spoil: |right, c, b| {
+        let twist = |c: &Case, geo: &mut Geometry| {
+            let (block, s, hkv) = (c.count("block"), c.axis("s"), c.axis("hkv"));
+            let seqs = geo.seqs.clone();
+            geo.visible = Box::new(move |n, _| {
+                let token = n / hkv % s;
+                let room = s - token / block * block;
+                // Up to the end of the block that the token lies in.
+                let more = (block.min(room)) - (token % block + 1);
+                0..if seqs[n].keys == 0 { 0 } else { seqs[n].keys + more }
+            });
+        };
+        twisted::<Nsa>(right, c, b, twist, |s| s)
+    },
+};
+
+const LAST_BLOCK_LOST: Mutant = Mutant {
+    name: "last-block-lost",
+    about: "the last selected block is left out when there are several",
+    applies: |c| c.count("selected") > 1 && c.axis("s") > 2 * c.count("block") && c.axis("d") >= 24,
+    spoil: |right, c, b| {
+        let twist = |c: &Case, geo: &mut Geometry| {
+            let (block, seqs) = (c.count("block"), geo.seqs.clone());
+            geo.visible = Box::new(move |n, _| {
+                let keys = seqs[n].keys;
+                0..if keys > block { (keys - 1) / block * block } else { keys }
+            });
+        };
+        twisted::<Nsa>(right, c, b, twist, |s| s)
+    },
+};
+
+const BLOCKS_OF_HEAD_0: Mutant = Mutant {
+    name: "blocks-of-head-0",
+    about: "every key head takes the block list of the first",
+    // The lists must be able to differ: more blocks before a token than it may select.
+    applies: |c| {
+        let blocks = c.axis("s").div_ceil(c.count("block"));
+        c.flag("causal")
+            && c.axis("hkv") > 1
+            && c.count("selected") > 1
+            && blocks > c.count("selected") + 2
+            && c.axis("d") >= 24
+    },
+    spoil: |right, c, b| {
+        let twist = |c: &Case, geo: &mut Geometry| {
+            let hkv = c.axis("hkv");
+            let row = std::mem::replace(&mut geo.k_row, Box::new(|_, _, _| 0));
+            // Rows of a token's heads are adjacent.
+            geo.k_row = Box::new(move |n, j, _| row(n / hkv * hkv, j, 0) + n % hkv);
+        };
+        twisted::<Nsa>(right, c, b, twist, |s| s)
+    },
+};
+
+const EMPTY_NOT_ZERO: Mutant = Mutant {
+    name: "empty-not-zero",
+    about: "a token without blocks divides by zero",
+    applies: |c| c.flag("empty") && c.axis("s") > 7,
+    spoil: |right, c, b| {
+        let (s, hq, d) = (c.axis("s"), c.axis("hq"), c.axis("d"));
+        crate::mutants::edited(right, b, "o", move |o| {
+            for (row, o) in o.chunks_mut(d).enumerate() {
+                if row_is_ignored((row / hq % s) as u64) {
+                    o.fill(f64::NAN);
+                }
+            }
+        })
+    },
+};
+
+/// How many blocks token `t` has in its list.
+fn blocks_of(c: &Case, t: usize) -> usize {
+    if c.flag("empty") && row_is_ignored(t as u64) {
+        return 0;
+    }
+    let reach = if c.flag("causal") { t + 1 } else { c.axis("s") };
+    reach.div_ceil(c.count("block")).min(c.count("selected"))
+}
+
+/// Its own block, and others without repetition from those it may see, in order. (The suite that this op comes from
+/// never selects a token's own block, so that its mask is hardly tested.)
+fn list(c: &Case, row: usize, out: &mut [f64]) {
+    let (s, block) = (c.axis("s"), c.count("block"));
+    let t = row / c.axis("hkv") % s;
+    let (own, count) = (t / block, blocks_of(c, t));
+    let others = if c.flag("causal") { own } else { s.div_ceil(block) - 1 };
+    let [a, b, ..] = philox(c.seed, row as u64);
+    let scatter = Scatter::new((a as u64) << 32 | b as u64, others);
+    let mut blocks: Vec<usize> = (1..count).map(|i| scatter.at(i - 1)).map(|b| b + usize::from(b >= own)).collect();
+    if count > 0 {
+        blocks.push(own);
+    }
+    blocks.sort_unstable();
+    out.fill(s as f64);
+    out.iter_mut().zip(blocks).for_each(|(o, b)| *o = b as f64);
+}
+
+impl Attends for Nsa {
+    const Q: &'static str = "q";
+    const K: &'static str = "k";
+    const V: &'static str = "v";
+
+    /// Every token and key head is a sequence of its own, of the keys in its blocks.
+    fn geometry(c: &Case, ints: Ints) -> Geometry {
+        let [b, s, hq, hkv, d] = ["b", "s", "hq", "hkv", "d"].map(|a| c.axis(a));
+        let (block, selected, group) = (c.count("block"), c.count("selected"), hq / hkv);
+        let keys = |t: usize| match blocks_of(c, t) {
+            0 => 0,
+            // All but the newest are whole; that one ends with the token, or, without a mask, with its block.
+            n if c.flag("causal") => (n - 1) * block + t % block + 1,
+            n => n * block,
+        };
+        let mut seqs: Vec<Seq> = (0..b * s * hkv).map(|n| Seq { queries: 1, keys: keys(n / hkv % s) }).collect();
+        let lists = ints("blocks");
+        if !c.flag("causal") && !s.is_multiple_of(block) && !lists.is_empty() {
+            // The last block of the sequence is short; only lists that name it are.
+            let short = s.div_ceil(block) - 1;
+            for (seq, list) in seqs.iter_mut().zip(lists.chunks(selected)) {
+                if list.contains(&(short as i64)) {
+                    seq.keys -= block - s % block;
+                }
+            }
+        }
+        let q_row = move |n: usize, _: usize, g: usize| n / hkv * hq + n % hkv * group + g;
+        let ends: Vec<usize> = seqs.iter().map(|s| s.keys).collect();
+        Geometry {
+            visible: Box::new(move |n, _| 0..ends[n]),
+            seqs,
+            hq: group,
+            hkv: 1,
+            dk: d,
+            dv: d,
+            scale: c.scale(1.0 / (d as f64).sqrt()),
+            q_row: Box::new(q_row),
+            lse_at: Box::new(q_row),
+            k_row: Box::new(move |n, j, _| {
+                let key = lists[n * selected + j / block] as usize * block + j % block;
+                (n / hkv / s * s + key) * hkv + n % hkv
+            }),
+        }
+    }
+}
+
+impl Op for Nsa {
+    fn name(&self) -> &'static str {
+        "nsa"
+    }
+    fn about(&self) -> &'static str {
+        "attention of each token to its list of key blocks per key head, causal in the newest; no blocks give 0"
+    }
+    fn axes(&self) -> &'static [Axis] {
+        &[
+            Axis { name: "b", about: "batch", tries: &[1, 2] },
+            Axis { name: "s", about: "tokens", tries: &[1, 2, 33, 100, 160, 160] },
+            Axis { name: "hq", about: "query heads", tries: &[1, 2, 4, 16] },
+            Axis { name: "hkv", about: "key heads", tries: &[1, 2, 2] },
+            Axis { name: "d", about: "head size", tries: &[1, 8, 32, 64, 64] },
+        ]
+    }
+    fn attrs(&self) -> &'static [Attr] {
+        &[
+            Attr { name: "block", kind: AttrKind::Size(&[1, 8, 16, 32]), default: "32", about: "keys in a block" },
+            Attr {
+                name: "selected",
+                kind: AttrKind::Size(&[1, 2, 4, 16]),
+                default: "16",
+                about: "blocks in a list at the most; unused places hold s",
+            },
+            Attr { name: "causal", kind: YES_NO, default: "yes", about: "whether a token sees no later key" },
+            attention::SCALE,
+            Attr { name: "empty", kind: YES_NO, default: "no", about: "whether some tokens have no blocks" },
+            attention::LSE,
+        ]
+    }
+    fn default_configs(&self) -> &'static [&'static str] {
+        &["1x2048x16x1x64", "2x4096x16x1x32"]
+    }
+    fn check(&self, c: &Case) -> Result<(), String> {
+        attention::check_heads(c)
+    }
+    fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
+        let [b, s, hq, hkv, d] = ["b", "s", "hq", "hkv", "d"].map(|a| c.axis(a));
+        let mut t = vec![
+            TensorSpec::input("q", c.dtype, &[b, s, hq, d], Fill::Derived),
+            TensorSpec::input("k", c.dtype, &[b, s, hkv, d], Fill::Derived),
+            TensorSpec::input("v", c.dtype, &[b, s, hkv, d], Fill::Normal { mean: 0.0, std: 1.0 }),
+            TensorSpec::input("blocks", DType::I32, &[b, s, hkv, c.count("selected")], Fill::Derived),
+            TensorSpec::output("o", c.dtype, &[b, s, hq, d]),
+        ];
+        if c.flag("lse") {
+            t.push(TensorSpec::output("lse", c.acc(), &[b, s, hq]));
+        }
+        t
+    }
+    /// For the lists of the case's own seed. A key is compulsory if some token's list names it; a token that has a list
+    /// has its own key in it.
+    fn cost(&self, c: &Case) -> Cost {
+        let [b, s, hkv, d] = ["b", "s", "hkv", "d"].map(|a| c.axis(a));
+        let selected = c.count("selected");
+        let lists = |_: &str| {
+            let mut all = vec![0.0; b * s * hkv * selected];
+            all.chunks_mut(selected).enumerate().for_each(|(row, out)| list(c, row, out));
+            all.into_iter().map(|v| v as i64).collect::<Vec<i64>>()
+        };
+        let geo = Nsa::geometry(c, &lists);
+        let mut seen = vec![false; b * s * hkv];
+        for n in 0..geo.seqs.len() {
+            (0..geo.seqs[n].keys).for_each(|j| seen[(geo.k_row)(n, j, 0)] = true);
+        }
+        let rows = seen.iter().filter(|s| **s).count() as u64;
+        let mut cost = attention::cost(c, &geo, (b * s * hkv * selected) as u64);
+        cost.bytes_read -= 2 * (geo.rows_seen() - rows) * (d * c.dtype.size()) as u64;
+        cost
+    }
+    fn derive(&self, c: &Case, tensor: &str, inputs: &View, rows: Range<usize>, out: &mut [f64]) {
+        let [s, hq, hkv] = ["s", "hq", "hkv"].map(|a| c.axis(a));
+        let spec = inputs.spec(tensor);
+        match tensor {
+            "blocks" => rows.zip(out.chunks_mut(c.count("selected"))).for_each(|(row, out)| list(c, row, out)),
+            "q" => fill_queries(spec, c.seed, rows, out, |row| row / hq + row % hq),
+            _ => {
+                let scale = c.scale(1.0 / (c.axis("d") as f64).sqrt());
+                fill_keys(spec, c.seed, scale, rows, out, |row| kind(row / hkv % s, s))
+            }
+        }
+    }
+    fn regions(&self) -> &'static [&'static str] {
+        attention::REGIONS
+    }
+    fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
+        attention::forward::<Nsa>(c, inputs, sink)
+    }
+}

@@ -1,0 +1,355 @@
+//! Attention in f64: which rows of q meet which rows of k and v, and what comes of it. The ops that attend differ only
+//! in that geometry (dense, ragged, paged, selected blocks) and in the names of their tensors.
+
+pub mod backward;
+pub mod dense;
+mod paged;
+
+pub use paged::Pages;
+
+use super::ragged;
+use kmark_core::case::Case;
+use kmark_core::cost::Cost;
+use kmark_core::dtype::DType;
+use kmark_core::fill::{Fill, row_scale, values};
+use kmark_core::gate::{Block, Region, Sink, sum_slack};
+use kmark_core::op::{Attr, AttrKind, YES_NO};
+use kmark_core::tensor::{TensorSpec, View};
+use rayon::prelude::*;
+use std::ops::Range;
+
+/// Rows that attend to few keys have large outputs, those with many small ones: errors are judged apart.
+pub const REGIONS: &[&str] = &["few keys", "many keys"];
+const FEW_KEYS: usize = 64;
+
+/// Row of a tensor for (sequence, position, head).
+pub type RowOf = Box<dyn Fn(usize, usize, usize) -> usize + Send + Sync>;
+/// Keys that (sequence, query position) sees.
+pub type Visible = Box<dyn Fn(usize, usize) -> Range<usize> + Send + Sync>;
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Seq {
+    pub queries: usize,
+    pub keys: usize,
+}
+
+/// The problem as sequences, each with its queries, its keys and `hq` query heads over `hkv` key heads.
+pub struct Geometry {
+    pub seqs: Vec<Seq>,
+    pub hq: usize,
+    pub hkv: usize,
+    /// Width of a row of k, and how much of a row of v is used.
+    pub dk: usize,
+    pub dv: usize,
+    pub scale: f64,
+    pub visible: Visible,
+    /// Row of q and of o.
+    pub q_row: RowOf,
+    /// Element of lse.
+    pub lse_at: RowOf,
+    /// Row of k and of v.
+    pub k_row: RowOf,
+}
+
+/// An integer tensor of the case by name.
+pub type Ints<'a> = &'a dyn Fn(&str) -> Vec<i64>;
+
+/// For a case without integer tensors, or a question that does not depend on them.
+pub fn no_integers(_: &str) -> Vec<i64> {
+    Vec::new()
+}
+
+/// An op that attends: the names of its tensors and its geometry. Its outputs are `o` and, on request, `lse`.
+pub trait Attends: 'static {
+    const Q: &'static str;
+    const K: &'static str;
+    const V: &'static str;
+    fn geometry(c: &Case, ints: Ints) -> Geometry;
+}
+
+/// The usual mask. Positions are aligned at the end: the last query sees the last key. A window of `w` keeps the `w`
+/// newest keys, and without causality as many on the other side.
+pub fn masked(seqs: &[Seq], causal: bool, window: usize) -> Visible {
+    let seqs = seqs.to_vec();
+    Box::new(move |s, i| {
+        let Seq { queries, keys } = seqs[s];
+        let end = keys as isize;
+        let at = i as isize + end - queries as isize;
+        let w = window as isize;
+        let high = if causal {
+            at + 1
+        } else if window > 0 {
+            at + w
+        } else {
+            end
+        };
+        let low = if window > 0 { at + 1 - w } else { 0 };
+        let (low, high) = (low.clamp(0, end), high.clamp(0, end));
+        low as usize..high.max(low) as usize
+    })
+}
+
+impl Geometry {
+    pub fn group(&self) -> usize {
+        self.hq / self.hkv
+    }
+
+    /// Pairs of a query head's row and a key.
+    pub fn pairs(&self) -> u64 {
+        let of = |s: usize| (0..self.seqs[s].queries).map(|i| (self.visible)(s, i).len() as u64).sum::<u64>();
+        (0..self.seqs.len()).map(of).sum::<u64>() * self.hq as u64
+    }
+
+    /// Keys of a sequence that some query sees. Masks move by one key from query to query, so they form one range.
+    pub fn seen(&self, s: usize) -> usize {
+        let ranges = (0..self.seqs[s].queries).map(|i| (self.visible)(s, i)).filter(|r| !r.is_empty());
+        let hull = ranges.fold(None, |hull: Option<Range<usize>>, r| match hull {
+            None => Some(r),
+            Some(h) => Some(h.start.min(r.start)..h.end.max(r.end)),
+        });
+        hull.map_or(0, |h| h.len())
+    }
+
+    /// Key rows that some query sees, over all sequences and key heads.
+    pub fn rows_seen(&self) -> u64 {
+        (0..self.seqs.len()).map(|s| self.seen(s) as u64).sum::<u64>() * self.hkv as u64
+    }
+
+    /// Calls `f` for every sequence and key head, in parallel.
+    pub fn each_head(&self, f: impl Fn(usize, usize) + Sync) {
+        (0..self.seqs.len() * self.hkv).into_par_iter().for_each(|n| f(n / self.hkv, n % self.hkv));
+    }
+}
+
+/// Rows of one sequence and head in f64.
+pub struct Rows {
+    data: Vec<f64>,
+    pub width: usize,
+    /// The largest norm of a row.
+    pub longest: f64,
+}
+
+impl Rows {
+    pub fn row(&self, j: usize) -> &[f64] {
+        &self.data[j * self.width..(j + 1) * self.width]
+    }
+
+    /// The first `width` elements of the rows that `row` names.
+    pub fn gather(inputs: &View, name: &str, width: usize, count: usize, row: impl Fn(usize) -> usize) -> Rows {
+        let mut data = vec![0.0; count * width];
+        let pitch = inputs.spec(name).row_len();
+        for (j, out) in data.chunks_mut(width).enumerate() {
+            inputs.read(name, row(j) * pitch, out);
+        }
+        let longest = data.chunks(width).map(norm).fold(0.0, f64::max);
+        Rows { data, width, longest }
+    }
+}
+
+pub fn dot(a: &[f64], b: &[f64]) -> f64 {
+    let mut lanes = [0.0; 8];
+    let ((ac, ar), (bc, br)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
+    for (a, b) in ac.iter().zip(bc) {
+        for i in 0..8 {
+            lanes[i] += a[i] * b[i];
+        }
+    }
+    lanes.iter().sum::<f64>() + ar.iter().zip(br).map(|(a, b)| a * b).sum::<f64>()
+}
+
+pub fn norm(a: &[f64]) -> f64 {
+    dot(a, a).sqrt()
+}
+
+/// Softmax weights of one query over its keys.
+pub struct Weights {
+    pub p: Vec<f64>,
+    pub lse: f64,
+    /// How far a kernel's exponents may be off, absolute: the rounding of the products, and of the scaled logits.
+    pub off: f64,
+}
+
+/// `None` if there are no keys.
+pub fn weigh(q: &[f64], k: &Rows, keys: Range<usize>, scale: f64, acc: DType) -> Option<Weights> {
+    if keys.is_empty() {
+        return None;
+    }
+    let logits: Vec<f64> = keys.map(|j| scale * dot(q, k.row(j))).collect();
+    let max = logits.iter().fold(f64::NEG_INFINITY, |m, s| m.max(*s));
+    let largest = logits.iter().fold(0.0, |m: f64, s| m.max(s.abs()));
+    let off = sum_slack(acc, q.len()) * scale * norm(q) * k.longest + 4.0 * acc.unit() * largest;
+    let mut p: Vec<f64> = logits.iter().map(|s| (s - max).exp()).collect();
+    let total: f64 = p.iter().sum();
+    p.iter_mut().for_each(|p| *p /= total);
+    Some(Weights { p, lse: max + total.ln(), off })
+}
+
+/// Roundoff of weights that a kernel hands to a matrix unit: those of 16-bit tensors are rounded to that type.
+pub fn weight_unit(dtype: DType) -> f64 {
+    if dtype.size() == 2 { dtype.unit() } else { 0.0 }
+}
+
+/// A sum of products with rounded weights: each is off by at most a unit, independently, so the sum is off by the
+/// square root of the sum of squares, times this. 2.5 units are six standard deviations of a rounding error.
+pub const WEIGHT_SIGMAS: f64 = 2.5;
+
+/// One row of the output and its slack.
+fn attend(w: &Weights, v: &Rows, keys: Range<usize>, c: &Case) -> (Vec<f64>, Vec<f64>) {
+    let (mut o, mut p2v2, mut pv2) = (vec![0.0; v.width], vec![0.0; v.width], vec![0.0; v.width]);
+    for (p, j) in w.p.iter().zip(keys) {
+        for (d, v) in v.row(j).iter().enumerate() {
+            o[d] += p * v;
+            pv2[d] += p * v * v;
+            p2v2[d] += p * p * v * v;
+        }
+    }
+    // By Jensen, the mean of |v| under p is at most the root of the mean of its square.
+    let k = sum_slack(c.acc(), w.p.len()) + 2.0 * w.off;
+    let rounded = WEIGHT_SIGMAS * weight_unit(c.dtype);
+    let slack = p2v2.iter().zip(&pv2).map(|(p2v2, pv2)| rounded * p2v2.sqrt() + k * pv2.sqrt()).collect();
+    (o, slack)
+}
+
+/// Output `o` and, if the case has it, `lse`. A row without keys is 0 and minus infinity.
+pub fn forward<A: Attends>(c: &Case, inputs: &View, sink: &dyn Sink) {
+    let ints = |name: &str| inputs.all(name).iter().map(|v| *v as i64).collect();
+    let geo = A::geometry(c, &ints);
+    let with_lse = c.flag("lse");
+    geo.each_head(|s, kv_head| {
+        let Seq { queries, keys } = geo.seqs[s];
+        let k = Rows::gather(inputs, A::K, geo.dk, keys, |j| (geo.k_row)(s, j, kv_head));
+        let v = Rows::gather(inputs, A::V, geo.dv, keys, |j| (geo.k_row)(s, j, kv_head));
+        (0..geo.group() * queries).into_par_iter().for_each(|n| {
+            let (head, i) = (kv_head * geo.group() + n / queries, n % queries);
+            let (row, at) = ((geo.q_row)(s, i, head), (geo.lse_at)(s, i, head));
+            let keys = (geo.visible)(s, i);
+            let q = inputs.take(A::Q, row * geo.dk, geo.dk);
+            let weights = weigh(&q, &k, keys.clone(), geo.scale, c.acc());
+            let region = Region::One(u8::from(keys.len() > FEW_KEYS));
+            let (o, slack) = match &weights {
+                Some(w) => attend(w, &v, keys, c),
+                None => (vec![0.0; geo.dv], vec![0.0; geo.dv]),
+            };
+            sink.put(Block { tensor: "o", start: row * geo.dv, expect: &o, slack: &slack, region });
+            if with_lse {
+                let (lse, slack) = match &weights {
+                    Some(w) => {
+                        (w.lse, w.off + sum_slack(c.acc(), w.p.len()) + 4.0 * c.acc().unit() * (1.0 + w.lse.abs()))
+                    }
+                    None => (f64::NEG_INFINITY, 0.0),
+                };
+                sink.put(Block { tensor: "lse", start: at, expect: &[lse], slack: &[slack], region });
+            }
+        });
+    });
+}
+
+pub const WINDOW: Attr = Attr {
+    name: "window",
+    kind: AttrKind::Count(&[0, 0, 1, 20]),
+    default: "0",
+    about: "newest keys that a query sees; 0: all",
+};
+pub const SCALE: Attr =
+    Attr { name: "scale", kind: AttrKind::Scale, default: "auto", about: "of the logits; auto: 1/sqrt(d)" };
+pub const LSE: Attr = Attr { name: "lse", kind: YES_NO, default: "no", about: "whether lse is an output" };
+
+pub const LENGTHS: Attr = Attr {
+    name: "lengths",
+    kind: AttrKind::OneOf(&["equal", "ragged"]),
+    default: "equal",
+    about: "of the sequences: all full, or of any length, one of them empty",
+};
+pub const QUERIES: Attr =
+    Attr { name: "q", kind: AttrKind::Size(&[1, 1, 2, 5]), default: "1", about: "query tokens of a sequence" };
+pub const PAGE: Attr =
+    Attr { name: "page", kind: AttrKind::Size(&[1, 2, 16, 128]), default: "64", about: "tokens in a page" };
+
+/// Lengths of `count` sequences as attribute `lengths` says.
+pub fn lengths(c: &Case, count: usize, longest: usize) -> Vec<usize> {
+    if c.attr("lengths") == "ragged" { ragged(count, longest) } else { vec![longest; count] }
+}
+
+/// Key heads divide the query heads.
+pub fn check_heads(c: &Case) -> Result<(), String> {
+    let (hq, hkv) = (c.axis("hq"), c.axis("hkv"));
+    if hq.is_multiple_of(hkv) { Ok(()) } else { Err(format!("{hq} query heads cannot share {hkv} key heads")) }
+}
+
+/// Two products per visible pair; q and o whole, of k and v the rows that somebody sees, and `integers` indices.
+pub fn cost(c: &Case, geo: &Geometry, integers: u64) -> Cost {
+    let (e, dk, dv) = (c.dtype.size() as u64, geo.dk as u64, geo.dv as u64);
+    let queries = geo.seqs.iter().map(|s| s.queries as u64).sum::<u64>() * geo.hq as u64;
+    let lse = if c.flag("lse") { queries * c.acc().size() as u64 } else { 0 };
+    Cost {
+        bytes_read: (queries * dk + geo.rows_seen() * (dk + dv)) * e + 4 * integers,
+        bytes_written: queries * dv * e + lse,
+        flops: 2 * geo.pairs() * (dk + dv),
+    }
+}
+
+/// What a row of k or v is filled with.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Kind {
+    Plain,
+    /// Attracts every query: the first key of a sequence, as in real models, its last one, and some between, so that a
+    /// key that is lost or taken twice at any place shows.
+    Loud,
+    /// In no sequence: behind the last key of a page, or in a page that nobody has. Reading it shows.
+    Unused,
+}
+
+pub fn kind(position: usize, len: usize) -> Kind {
+    match position {
+        p if p >= len => Kind::Unused,
+        p if p == 0 || p + 1 == len || p % 37 == 5 => Kind::Loud,
+        _ => Kind::Plain,
+    }
+}
+
+/// Mean of queries and loud keys: their product is a logit of about 4, whatever width and scale.
+const QUERY_MEAN: f64 = 0.25;
+fn loud_mean(width: usize, scale: f64) -> f64 {
+    (4.0 / (QUERY_MEAN * width as f64 * scale)).min(1.5)
+}
+
+/// Rows of q, scaled like [`Fill::Rows`] by what `place` makes of the row.
+pub fn fill_queries(spec: &TensorSpec, seed: u64, rows: Range<usize>, out: &mut [f64], place: impl Fn(usize) -> usize) {
+    let normal = TensorSpec { fill: Fill::Normal { mean: QUERY_MEAN, std: 1.0 }, ..spec.clone() };
+    values(&normal, seed, rows.start * spec.row_len(), out);
+    for (row, values) in rows.zip(out.chunks_mut(spec.row_len())) {
+        values.iter_mut().for_each(|v| *v *= row_scale(place(row) as u64));
+    }
+}
+
+/// Rows of k.
+pub fn fill_keys(
+    spec: &TensorSpec,
+    seed: u64,
+    scale: f64,
+    rows: Range<usize>,
+    out: &mut [f64],
+    kind: impl Fn(usize) -> Kind,
+) {
+    let normal = TensorSpec { fill: Fill::Normal { mean: 0.0, std: 1.0 }, ..spec.clone() };
+    values(&normal, seed, rows.start * spec.row_len(), out);
+    let loud = loud_mean(spec.row_len(), scale);
+    for (row, values) in rows.zip(out.chunks_mut(spec.row_len())) {
+        match kind(row) {
+            Kind::Plain => {}
+            Kind::Loud => values.iter_mut().for_each(|v| *v += loud),
+            Kind::Unused => values.iter_mut().for_each(|v| *v += 4.0 * loud),
+        }
+    }
+}
+
+/// Rows of v: unused ones are large.
+pub fn fill_values(spec: &TensorSpec, seed: u64, rows: Range<usize>, out: &mut [f64], kind: impl Fn(usize) -> Kind) {
+    let normal = TensorSpec { fill: Fill::Normal { mean: 0.0, std: 1.0 }, ..spec.clone() };
+    values(&normal, seed, rows.start * spec.row_len(), out);
+    for (row, values) in rows.zip(out.chunks_mut(spec.row_len())) {
+        if kind(row) == Kind::Unused {
+            values.iter_mut().for_each(|v| *v *= 100.0);
+        }
+    }
+}
