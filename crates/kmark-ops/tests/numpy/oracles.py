@@ -1,8 +1,8 @@
 """Every op of Kernelmark in NumPy and SciPy, from its contract; compares with what the Rust oracles expect.
 
 Called with a folder that holds manifest.jsonl and numbers.f64. Prints one line for each thing that is wrong, and exits
-with 1 if there is any. A function gets a case and returns its outputs by name: an array, or `Near(array, size)`. It may also
-return inputs that the op derives from others (a saved lse): those are compared at their own dtype's precision.
+with 1 if there is any. A function gets a case and returns its outputs by name: an array, or `Near(array, size)`. It may
+also return inputs that the op derives from others (a saved lse): those are compared at their own dtype's precision.
 NaN marks an element about which the contract says nothing; both sides must agree on which those are.
 """
 

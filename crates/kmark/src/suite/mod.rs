@@ -1,4 +1,7 @@
 //! Suites: TOML in, cases out. A suite names cases by op, dtypes, axes and attributes; lists mean every combination.
+//! Suites of other benchmarks come as JSON.
+
+mod json;
 
 use crate::error::{Error, Result};
 use crate::units::parse_duration;
@@ -51,7 +54,7 @@ impl Suite {
             return Err(Error::usage(format!("{path} is {} bytes long; a suite has at most {MAX_FILE}", meta.len())));
         }
         let text = std::fs::read_to_string(path).map_err(|e| Error::usage(format!("{path}: {e}")))?;
-        Suite::parse(&text, path)
+        if is_json(path) { json::parse(&text, path) } else { Suite::parse(&text, path) }
     }
 
     /// `origin` is the file or suite name for messages.
@@ -167,6 +170,20 @@ impl Group {
     }
 }
 
+/// A number as people write it: `1e-6`, not `0.000001`, so that a default that is spelt out stays a default.
+fn float_word(v: f64) -> String {
+    if v == 0.0 || (1e-4..1e9).contains(&v.abs()) { v.to_string() } else { format!("{v:e}") }
+}
+
+/// Whether a word on the command line is a suite file, by its name.
+pub fn is_file(word: &str) -> bool {
+    word.ends_with(".toml") || is_json(word) || word.contains('/')
+}
+
+fn is_json(path: &str) -> bool {
+    path.ends_with(".json")
+}
+
 pub fn parse_dtype(word: &str) -> std::result::Result<DType, String> {
     DType::parse(word).ok_or_else(|| unknown("dtype", word, DType::ALL.map(DType::name)))
 }
@@ -189,7 +206,7 @@ fn words(value: &Value) -> Option<Vec<String>> {
     let word = |v: &Value| match v {
         Value::String(s) => Some(s.clone()),
         Value::Integer(i) => Some(i.to_string()),
-        Value::Float(f) => Some(f.to_string()),
+        Value::Float(f) => Some(float_word(*f)),
         _ => None,
     };
     match value {
@@ -229,6 +246,17 @@ mod tests {
             assert!(e.message.contains(says), "{text:?}: {e}");
             assert_eq!((e.code, e.message.lines().count()), (2, 1), "{e}");
         }
+    }
+
+    #[test]
+    fn a_default_that_is_spelt_out_is_the_default() {
+        let case = |eps: &str| {
+            let text = format!("[[cases]]\nop = \"rmsnorm\"\ndtype = \"f32\"\nm = 1\nn = 1\n{eps}");
+            Suite::parse(&text, "f").unwrap().groups[0].cases(42).unwrap()[0].id.clone()
+        };
+        assert_eq!(case("eps = 1e-6"), case(""));
+        assert_eq!(case("eps = 1e-5"), "rmsnorm/f32/m1-n1/eps-1e-5");
+        assert_eq!(case("eps = 0.5"), "rmsnorm/f32/m1-n1/eps-0.5");
     }
 
     #[test]
