@@ -70,6 +70,7 @@ fn suites_that_are_broken() {
         ("[[cases]\nop=1", "s.toml:1"),
         ("about = \"x\"\n\n[[cases]]\nop = \"softmax\"\nop = \"rmsnorm\"", "s.toml:"),
         ("", "no [[cases]]"),
+        ("suites = [\"quak\"]", "did you mean 'quack'?"),
         ("[[cases]]\nop = \"softmax\"", "dtype is missing"),
         ("[[cases]]\nop = \"softmax\"\ndtype = \"f32\"\nm = [1, -1]\nn = 2", "whole number from 1"),
         ("[[cases]]\nop = \"softmax\"\ndtype = \"f32\"\nm = 1\nn = []", "n must be"),

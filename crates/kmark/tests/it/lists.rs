@@ -64,6 +64,15 @@ fn a_json_suite_is_a_suite() {
 }
 
 #[test]
+fn a_suite_of_suites_holds_the_cases_of_all_each_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.toml");
+    std::fs::write(&path, "suites = [\"quack\", \"dsv3\", \"quack\"]").unwrap();
+    let both = json(&["list", "cases", "quack", "dsv3", "--json"]);
+    assert_eq!(json(&["list", "cases", path.to_str().unwrap(), "--json"]), both);
+}
+
+#[test]
 fn smoke_covers_every_op_and_dtype() {
     let list = json(&["list", "cases", "smoke", "--json"]);
     for op in json(&["list", "ops", "--json"]).as_array().unwrap() {
