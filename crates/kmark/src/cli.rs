@@ -39,8 +39,8 @@ pub enum Command {
 
 #[derive(Args)]
 pub struct Selection {
-    /// Suites, ops or suite files; `kmark list suites` and `kmark list ops` show them
-    #[arg(value_name = "SUITE|OP|PATH.toml", default_value = "smoke", hide_default_value = true)]
+    /// Suites, ops or suite files (.toml, .json); `kmark list suites` and `kmark list ops` show them
+    #[arg(value_name = "SUITE|OP|FILE", default_value = "smoke", hide_default_value = true)]
     pub what: Vec<String>,
     #[arg(long, default_value = "auto", help = "auto, cpu or cuda[:N]")]
     pub device: String,
@@ -151,7 +151,7 @@ pub enum ListWhat {
     Devices,
     /// The cases of suites, ops or suite files
     Cases {
-        #[arg(value_name = "SUITE|OP|PATH.toml", required = true)]
+        #[arg(value_name = "SUITE|OP|FILE", required = true)]
         what: Vec<String>,
     },
 }

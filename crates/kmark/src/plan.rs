@@ -68,7 +68,7 @@ pub fn cases(selection: &Selection) -> Result<(Vec<Case>, Option<Duration>)> {
 
 /// A suite by name, an op as a suite of its default shapes (and of the wanted dtypes), or a file.
 fn lookup(word: &str, dtypes: &[String]) -> Result<Suite> {
-    if word.ends_with(".toml") || word.contains('/') {
+    if suite::is_file(word) {
         return Suite::from_file(word);
     }
     if let Some(suite) = Suite::built_in(word) {

@@ -70,6 +70,7 @@ fn suites_that_are_broken() {
         ("[[cases]\nop=1", "s.toml:1"),
         ("about = \"x\"\n\n[[cases]]\nop = \"softmax\"\nop = \"rmsnorm\"", "s.toml:"),
         ("", "no [[cases]]"),
+        ("suites = [\"quak\"]", "did you mean 'quack'?"),
         ("[[cases]]\nop = \"softmax\"", "dtype is missing"),
         ("[[cases]]\nop = \"softmax\"\ndtype = \"f32\"\nm = [1, -1]\nn = 2", "whole number from 1"),
         ("[[cases]]\nop = \"softmax\"\ndtype = \"f32\"\nm = 1\nn = []", "n must be"),
@@ -86,6 +87,37 @@ fn suites_that_are_broken() {
     refused(&["run", file], "at most");
     fs::write(&path, [0xff, 0xfe, 0x00]).unwrap();
     refused(&["run", file], "s.toml");
+}
+
+#[test]
+fn json_suites_that_are_broken() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.json");
+    let file = path.to_str().unwrap();
+    refused(&["run", file], "No such file");
+    refused(&["run", "nowhere.json"], "nowhere.json: No such file");
+    for (json, says) in [
+        ("{\"gemm\": [\n  {\"M\": 1,}\n]}", "s.json:2:11: trailing comma"),
+        ("about = \"TOML\"", "s.json:1:1: expected value"),
+        ("[]", "s.json: a suite in JSON is an object"),
+        ("{}", "s.json: no kernels"),
+        (r#"{"softmax": []}"#, "softmax must be a list"),
+        (r#"{"sofmax": [{"m": 1, "n": 1}]}"#, "did you mean 'softmax'?"),
+        (r#"{"mah": [{"batch": 1}]}"#, "did you mean 'mha'?"),
+        (r#"{"softmax": [{"m": 1, "n": 1}, {"m": 1}]}"#, "softmax number 2: n is missing"),
+        (r#"{"rmsnorm": [{"m": 1, "n": 1, "rtsd": true}]}"#, "did you mean 'rstd'?"),
+        (r#"{"rmsnorm": [{"m": 1, "n": 1, "rstd": "maybe"}]}"#, "unknown value of rmsnorm's rstd 'maybe'"),
+        (r#"{"softmax": [{"m": true, "n": 1}]}"#, "m = true: a size is a whole number"),
+        (r#"{"softmax": [{"m": 1e3, "n": 1}]}"#, "a size is a whole number"),
+        (r#"{"softmax": [{"m": 1, "n": 1, "dtype": "flaot16"}]}"#, "did you mean 'float16'?"),
+        (r#"{"softmax": [{"m": 1, "n": 1, "n": 2}]}"#, "n is given twice"),
+        (r#"{"nsa": [{"batch": 1, "heads": 6, "seq_len": 8, "dim": 4, "groups": 4}]}"#, "does not divide heads"),
+    ] {
+        fs::write(&path, json).unwrap();
+        refused(&["run", file], says);
+    }
+    fs::write(&path, "[".repeat(100_000)).unwrap();
+    refused(&["run", file], "recursion limit");
 }
 
 #[test]

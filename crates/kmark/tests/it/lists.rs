@@ -47,6 +47,31 @@ fn the_seeds_suites_hold_exactly_their_shapes() {
     }
 }
 
+/// A file in the form of other benchmarks, with our ops in it: listed, each case once, and verified.
+#[test]
+fn a_json_suite_is_a_suite() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.json");
+    let file = path.to_str().unwrap();
+    let rmsnorm = r#"{"m": 3, "n": 70, "dtype": "bfloat16", "rstd": true, "eps": 1e-6}"#;
+    std::fs::write(&path, format!(r#"{{"rmsnorm": [{rmsnorm}, {rmsnorm}], "softmax": [{{"m": 2, "n": 5}}]}}"#))
+        .unwrap();
+    let list = json(&["list", "cases", file, "--json"]);
+    let ids: Vec<_> = list.as_array().unwrap().iter().map(|c| c["case"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["rmsnorm/bf16/m3-n70/rstd-yes", "softmax/f16/m2-n5"]);
+    let out = output(&["verify", file]);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+}
+
+#[test]
+fn a_suite_of_suites_holds_the_cases_of_all_each_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.toml");
+    std::fs::write(&path, "suites = [\"quack\", \"dsv3\", \"quack\"]").unwrap();
+    let both = json(&["list", "cases", "quack", "dsv3", "--json"]);
+    assert_eq!(json(&["list", "cases", path.to_str().unwrap(), "--json"]), both);
+}
+
 #[test]
 fn smoke_covers_every_op_and_dtype() {
     let list = json(&["list", "cases", "smoke", "--json"]);

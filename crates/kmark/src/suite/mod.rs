@@ -1,4 +1,7 @@
 //! Suites: TOML in, cases out. A suite names cases by op, dtypes, axes and attributes; lists mean every combination.
+//! Suites of other benchmarks come as JSON.
+
+mod json;
 
 use crate::error::{Error, Result};
 use crate::units::parse_duration;
@@ -10,8 +13,11 @@ use kmark_core::words::unknown;
 use std::time::Duration;
 use toml::Value;
 
-/// Suites in the binary: name and TOML text.
-pub static BUILT_IN: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/suites.rs"));
+/// Names and TOML texts of suites that others may include.
+type Library<'a> = &'a [(&'a str, &'a str)];
+
+/// Suites in the binary.
+pub static BUILT_IN: Library<'static> = include!(concat!(env!("OUT_DIR"), "/suites.rs"));
 
 /// More cases than this are a mistake in a suite, not a plan.
 const MAX_CASES: usize = 100_000;
@@ -39,7 +45,7 @@ pub struct Group {
 impl Suite {
     pub fn built_in(name: &str) -> Option<Result<Suite>> {
         let (name, text) = BUILT_IN.iter().find(|(n, _)| *n == name)?;
-        Some(Suite::parse(text, name))
+        Some(Suite::parse_with(text, &[name], BUILT_IN))
     }
 
     pub fn from_file(path: &str) -> Result<Suite> {
@@ -51,11 +57,17 @@ impl Suite {
             return Err(Error::usage(format!("{path} is {} bytes long; a suite has at most {MAX_FILE}", meta.len())));
         }
         let text = std::fs::read_to_string(path).map_err(|e| Error::usage(format!("{path}: {e}")))?;
-        Suite::parse(&text, path)
+        if is_json(path) { json::parse(&text, path) } else { Suite::parse(&text, path) }
     }
 
-    /// `origin` is the file or suite name for messages.
+    /// `origin` is the file name for messages.
     fn parse(text: &str, origin: &str) -> Result<Suite> {
+        Suite::parse_with(text, &[origin], BUILT_IN)
+    }
+
+    /// `trail` is who includes whom, down to this suite's own name; `library` is what it may include.
+    fn parse_with(text: &str, trail: &[&str], library: Library) -> Result<Suite> {
+        let origin = trail[trail.len() - 1];
         let table: toml::Table = text.parse().map_err(|e: toml::de::Error| {
             let line = e.span().map_or(1, |s| text[..s.start].lines().count().max(1));
             Error::usage(format!("{origin}:{line}: {}", e.message().lines().next().unwrap_or("not TOML")))
@@ -65,7 +77,15 @@ impl Suite {
         for (key, value) in &table {
             match (key.as_str(), value) {
                 ("about", Value::String(s)) => suite.about = s.clone(),
-                ("budget", Value::String(s)) => suite.budget = Some(parse_duration(s).map_err(wrong)?),
+                ("budget", Value::String(s)) => {
+                    suite.budget = suite.budget.max(Some(parse_duration(s).map_err(wrong)?))
+                }
+                ("suites", Value::Array(names)) => {
+                    for name in names {
+                        let Value::String(name) = name else { return Err(wrong("suites has the wrong type".into())) };
+                        suite.include(name, trail, library)?;
+                    }
+                }
                 ("cases", Value::Array(groups)) => {
                     for (i, g) in groups.iter().enumerate() {
                         let Value::Table(t) = g else { return Err(wrong("write cases as [[cases]]".into())) };
@@ -73,14 +93,33 @@ impl Suite {
                         suite.groups.extend(parsed);
                     }
                 }
-                ("about" | "budget" | "cases", _) => return Err(wrong(format!("{key} has the wrong type"))),
-                _ => return Err(wrong(unknown("key", key, ["about", "budget", "cases"]))),
+                ("about" | "budget" | "suites" | "cases", _) => {
+                    return Err(wrong(format!("{key} has the wrong type")));
+                }
+                _ => return Err(wrong(unknown("key", key, ["about", "budget", "suites", "cases"]))),
             }
         }
         if suite.groups.is_empty() {
             return Err(wrong("no [[cases]]".into()));
         }
         Ok(suite)
+    }
+
+    /// Takes over the cases of another suite, and its budget if that is longer.
+    fn include(&mut self, name: &str, trail: &[&str], library: Library) -> Result<()> {
+        let origin = trail[trail.len() - 1];
+        let Some((_, text)) = library.iter().find(|(n, _)| *n == name) else {
+            let line = unknown("suite", name, library.iter().map(|(n, _)| *n));
+            return Err(Error::usage(format!("{origin}: {line}")));
+        };
+        let longer: Vec<&str> = trail.iter().copied().chain([name]).collect();
+        if trail.contains(&name) {
+            return Err(Error::usage(format!("{origin}: suites include each other: {}", longer.join(" > "))));
+        }
+        let included = Suite::parse_with(text, &longer, library)?;
+        self.budget = self.budget.max(included.budget);
+        self.groups.extend(included.groups);
+        Ok(())
     }
 }
 
@@ -167,6 +206,20 @@ impl Group {
     }
 }
 
+/// A number as people write it: `1e-6`, not `0.000001`, so that a default that is spelt out stays a default.
+fn float_word(v: f64) -> String {
+    if v == 0.0 || (1e-4..1e9).contains(&v.abs()) { v.to_string() } else { format!("{v:e}") }
+}
+
+/// Whether a word on the command line is a suite file, by its name.
+pub fn is_file(word: &str) -> bool {
+    word.ends_with(".toml") || is_json(word) || word.contains('/')
+}
+
+fn is_json(path: &str) -> bool {
+    path.ends_with(".json")
+}
+
 pub fn parse_dtype(word: &str) -> std::result::Result<DType, String> {
     DType::parse(word).ok_or_else(|| unknown("dtype", word, DType::ALL.map(DType::name)))
 }
@@ -189,7 +242,7 @@ fn words(value: &Value) -> Option<Vec<String>> {
     let word = |v: &Value| match v {
         Value::String(s) => Some(s.clone()),
         Value::Integer(i) => Some(i.to_string()),
-        Value::Float(f) => Some(f.to_string()),
+        Value::Float(f) => Some(float_word(*f)),
         _ => None,
     };
     match value {
@@ -229,6 +282,51 @@ mod tests {
             assert!(e.message.contains(says), "{text:?}: {e}");
             assert_eq!((e.code, e.message.lines().count()), (2, 1), "{e}");
         }
+    }
+
+    #[test]
+    fn suites_include_suites() {
+        let case = |n: u32| format!("[[cases]]\nop = \"softmax\"\ndtype = \"f32\"\nm = 1\nn = {n}\n");
+        let a = format!("budget = \"2s\"\n{}", case(1));
+        let b = format!("budget = \"1s\"\nsuites = [\"a\"]\n{}", case(2));
+        let library = [("a", a.as_str()), ("b", b.as_str()), ("c", "suites = [\"d\"]"), ("d", "suites = [\"c\"]")];
+        let parse = |text: &str| Suite::parse_with(text, &["f.toml"], &library);
+        let ns = |text: &str| -> Vec<String> {
+            let groups = parse(text).unwrap_or_else(|e| panic!("{text}: {e}")).groups;
+            groups.iter().map(|g| g.values["n"].join(",")).collect()
+        };
+        assert_eq!(ns("suites = [\"b\"]"), ["1", "2"]);
+        assert_eq!(ns(&format!("suites = [\"a\", \"b\"]\n{}", case(3))), ["1", "1", "2", "3"]);
+        // The longest budget counts, wherever it stands.
+        for (text, seconds) in [
+            ("suites = [\"b\"]", 2),
+            ("budget = \"3s\"\nsuites = [\"b\"]", 3),
+            ("suites = [\"b\"]\nbudget = \"1s\"", 2),
+        ] {
+            assert_eq!(parse(text).unwrap().budget, Some(Duration::from_secs(seconds)), "{text}");
+        }
+        for (text, says) in [
+            ("suites = [\"aa\"]", "f.toml: unknown suite 'aa'; did you mean 'a'?"),
+            ("suites = \"a\"", "f.toml: suites has the wrong type"),
+            ("suites = [1]", "f.toml: suites has the wrong type"),
+            ("suites = []", "f.toml: no [[cases]]"),
+            ("suites = [\"c\"]", "d: suites include each other: f.toml > c > d > c"),
+        ] {
+            let e = parse(text).unwrap_err();
+            assert!(e.message.contains(says), "{text:?}: {e}");
+            assert_eq!((e.code, e.message.lines().count()), (2, 1), "{e}");
+        }
+    }
+
+    #[test]
+    fn a_default_that_is_spelt_out_is_the_default() {
+        let case = |eps: &str| {
+            let text = format!("[[cases]]\nop = \"rmsnorm\"\ndtype = \"f32\"\nm = 1\nn = 1\n{eps}");
+            Suite::parse(&text, "f").unwrap().groups[0].cases(42).unwrap()[0].id.clone()
+        };
+        assert_eq!(case("eps = 1e-6"), case(""));
+        assert_eq!(case("eps = 1e-5"), "rmsnorm/f32/m1-n1/eps-1e-5");
+        assert_eq!(case("eps = 0.5"), "rmsnorm/f32/m1-n1/eps-0.5");
     }
 
     #[test]

@@ -1,0 +1,27 @@
+//! The inputs of a case as every kernel receives them, filled and derived, with a view that an oracle reads.
+
+use kmark_core::case::Case;
+use kmark_core::op::Op;
+use kmark_core::tensor::{TensorSpec, View};
+use kmark_device::cpu::Cpu;
+use kmark_device::problem::Problem;
+
+pub struct Inputs {
+    pub specs: Vec<TensorSpec>,
+    bytes: Vec<Option<Vec<u8>>>,
+}
+
+impl Inputs {
+    pub fn new(op: &'static dyn Op, case: &Case) -> Inputs {
+        let problem = Problem::new(&Cpu::new("test"), op, case, case.seed);
+        let problem = problem.unwrap_or_else(|fault| panic!("{}: {}", case.id, fault.message));
+        let (specs, bytes) = (problem.buffers.0.iter())
+            .map(|b| (b.spec().clone(), b.spec().role.is_input().then(|| b.read::<u8>().to_vec())))
+            .unzip();
+        Inputs { specs, bytes }
+    }
+
+    pub fn view(&self) -> View<'_> {
+        View { specs: &self.specs, bytes: self.bytes.iter().map(|b| b.as_deref()).collect() }
+    }
+}
