@@ -1,5 +1,8 @@
-//! What several oracles share, in f64: a softmax row, and sums over rows.
+//! What several oracles share, in f64: a softmax row, a gated row, and sums over rows.
 
+use kmark_core::case::Case;
+use kmark_core::dtype::DType;
+use kmark_core::tensor::View;
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -100,4 +103,32 @@ impl ClassGradient {
             self.regions.push(region);
         }
     }
+}
+
+/// One element of a gate: its value, its sigmoid, and how far a kernel's sigmoid may be off.
+pub struct Gate {
+    pub sigmoid: f64,
+    /// 1 - sigmoid, without cancellation.
+    pub rest: f64,
+    /// Relative error: exp of a rounded argument, a sum, a division. Only the part that exp has in the sum feels exp.
+    pub off: f64,
+    /// Absolute error: f32 kernels divide by an exp that overflows, and get 0 where the sigmoid is below what f32 holds.
+    pub flush: f64,
+}
+
+/// `acc` is the type that a kernel computes in.
+pub fn gate(x: f64, acc: DType) -> Gate {
+    let small = (-x.abs()).exp() / (1.0 + (-x.abs()).exp());
+    let (sigmoid, rest) = if x < 0.0 { (small, 1.0 - small) } else { (1.0 - small, small) };
+    let flush = if acc == DType::F64 { 0.0 } else { f32::MIN_POSITIVE as f64 };
+    Gate { sigmoid, rest, off: acc.unit() * (4.0 + 2.0 * x.abs() * rest), flush }
+}
+
+/// Gate and up of a row of a gated op: tensors of their own, or the halves of `x` if the form is packed.
+pub fn gate_and_up(c: &Case, inputs: &View, row: usize) -> (Vec<f64>, Vec<f64>) {
+    let n = c.axis("n");
+    if c.attr("form") == "packed" {
+        return (inputs.take("x", row * 2 * n, n), inputs.take("x", (row * 2 + 1) * n, n));
+    }
+    (inputs.take("gate", row * n, n), inputs.take("up", row * n, n))
 }

@@ -7,7 +7,7 @@ mod rows;
 
 pub use elem::{Elem, Real};
 pub use jobs::{Jobs, each_job};
-pub use rows::{PIECE, Row, ahead, exp, exp_sum, max_exp_sum, put, rms_rstd, simd, sum, sum2};
+pub use rows::{PIECE, Row, ahead, exp, exp_sum, max_exp_sum, put, rms_rstd, sigmoid, simd, sum, sum2};
 
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
