@@ -19,10 +19,23 @@ pub struct SoftmaxRow {
 pub fn softmax(x: &[f64]) -> SoftmaxRow {
     let max = x.iter().fold(f64::NEG_INFINITY, |m, v| m.max(*v));
     let mut p: Vec<f64> = x.iter().map(|v| (v - max).exp()).collect();
-    let total: f64 = p.iter().sum();
+    let total = sum(&p);
     p.iter_mut().for_each(|p| *p /= total);
     let drift = p.iter().zip(x).map(|(p, x)| p * (max - x)).sum();
     SoftmaxRow { max, total, p, drift }
+}
+
+/// A sum that carries its rounding errors along (Kahan). A plain chain of n additions in f64 is off by up to about
+/// sqrt(n) units: nothing to a kernel in f32, but all that one in f64 is allowed.
+fn sum(terms: &[f64]) -> f64 {
+    let (mut total, mut carry) = (0.0, 0.0);
+    for term in terms {
+        let corrected = term - carry;
+        let next = total + corrected;
+        carry = (next - total) - corrected;
+        total = next;
+    }
+    total
 }
 
 /// A sum over rows for every column, and the sum of the magnitudes beside it.
