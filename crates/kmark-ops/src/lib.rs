@@ -13,16 +13,20 @@ mod attention_varlen;
 mod cross_entropy;
 mod cross_entropy_bwd;
 mod cross_entropy_fwd_bwd;
+mod gelu;
 mod layernorm;
 mod layernorm_bwd;
 mod mla_decode;
 mod nsa;
 mod rmsnorm;
 mod rmsnorm_bwd;
+mod rope;
 mod softmax;
 mod softmax_bwd;
 mod softmax_fwd_bwd;
 mod stream;
+mod swiglu;
+mod swiglu_bwd;
 
 use kmark_core::op::Op;
 use kmark_device::Impl;
@@ -49,6 +53,10 @@ pub static OPS: &[&Entry] = &[
     &cross_entropy::ENTRY,
     &cross_entropy_bwd::ENTRY,
     &cross_entropy_fwd_bwd::ENTRY,
+    &gelu::ENTRY,
+    &swiglu::ENTRY,
+    &swiglu_bwd::ENTRY,
+    &rope::ENTRY,
     &attention::ENTRY,
     &attention_bwd::ENTRY,
     &attention_varlen::ENTRY,

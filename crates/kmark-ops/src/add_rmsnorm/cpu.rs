@@ -15,22 +15,26 @@ fn bind_naive(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let eps = c.number("eps");
     let (x, residual, w) = (b.get("x"), b.get("residual"), b.get("w"));
     let (y, z) = (b.get(outputs(c).0), b.get(outputs(c).1));
+    let pitch = x.spec().pitch;
     let in_place = c.attr("form") == "inplace";
     by_float!(c.dtype, T => Box::new(move || {
         let w = widen_weight::<<T as Elem>::Acc>(&w);
         let (mut y, mut z) = (y.write::<T>(), z.write::<T>());
         if !in_place {
-            y.copy_from_slice(&x.read());
-            z.copy_from_slice(&residual.read());
+            for (from, to) in [(&x, &mut y), (&residual, &mut z)] {
+                for (from, to) in from.read().chunks(pitch).zip(to.chunks_mut(pitch)) {
+                    to[..w.len()].copy_from_slice(&from[..w.len()]);
+                }
+            }
         }
-        naive::<T>(&mut y, &mut z, &w, eps)
+        naive::<T>(&mut y, &mut z, &w, pitch, eps)
     }))
 }
 
 /// In place; `y` holds x and `z` the residual.
-fn naive<T: Elem>(y: &mut [T], z: &mut [T], w: &[T::Acc], eps: f64) {
+fn naive<T: Elem>(y: &mut [T], z: &mut [T], w: &[T::Acc], pitch: usize, eps: f64) {
     let n = w.len();
-    for (y, z) in y.chunks_mut(n).zip(z.chunks_mut(n)) {
+    for (y, z) in y.chunks_mut(pitch).zip(z.chunks_mut(pitch)) {
         let mut squares = 0.0;
         for i in 0..n {
             z[i] = T::down(y[i].up() + z[i].up());
@@ -47,19 +51,23 @@ fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let (m, n, eps) = (c.axis("m"), c.axis("n"), c.number("eps"));
     let (x, residual, w) = (b.get("x"), b.get("residual"), b.get("w"));
     let (y, z) = (b.get(outputs(c).0), b.get(outputs(c).1));
+    let pitch = x.spec().pitch;
     let in_place = c.attr("form") == "inplace";
     by_float!(c.dtype, T => Box::new(move || {
         let w = widen_weight::<<T as Elem>::Acc>(&w);
         let (mut y, mut z) = (y.write::<T>(), z.write::<T>());
         let jobs = Jobs::rows(m, n);
-        let parts = jobs.ranges().zip(jobs.split(&mut y, n).zip(jobs.split(&mut z, n)));
+        let parts = jobs.ranges().zip(jobs.split(&mut y, pitch).zip(jobs.split(&mut z, pitch)));
         if in_place {
-            each_job(parts, |(_, (x, residual))| simd(#[inline(always)] || in_place_block::<T>(x, residual, &w, eps)));
+            each_job(parts, |(_, (x, residual))| {
+                simd(#[inline(always)] || in_place_block::<T>(x, residual, &w, pitch, eps))
+            });
         } else {
             let (x, residual) = (x.read::<T>(), residual.read::<T>());
             each_job(parts, |(rows, (y, z))| {
-                let start = rows.start * n;
-                simd(#[inline(always)] || out_block::<T>(&x[start..], &residual[start..], y, z, &w, m * n, eps))
+                let start = rows.start * pitch;
+                let rows = Rows { x: &x[start..], residual: &residual[start..], pitch, elems: m * n };
+                simd(#[inline(always)] || out_block::<T>(rows, y, z, &w, eps))
             });
         }
     }))
@@ -67,11 +75,12 @@ fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
 
 /// Lines that were just read are in the cache, so that nothing is won by streaming past it.
 #[inline(always)]
-fn in_place_block<T: Elem>(x: &mut [T], residual: &mut [T], w: &[T::Acc], eps: f64) {
+fn in_place_block<T: Elem>(x: &mut [T], residual: &mut [T], w: &[T::Acc], pitch: usize, eps: f64) {
     let n = w.len();
     let mut sum = Sum::<T>::new(n);
     let mut output = Row::<T>::new(n, 0);
-    for (x, residual) in x.chunks_mut(n).zip(residual.chunks_mut(n)) {
+    for (x, residual) in x.chunks_mut(pitch).zip(residual.chunks_mut(pitch)) {
+        let (x, residual) = (&mut x[..n], &mut residual[..n]);
         sum.add(x, residual);
         residual.copy_from_slice(&sum.rounded);
         let r = rms_rstd(&sum.wide, eps);
@@ -79,18 +88,26 @@ fn in_place_block<T: Elem>(x: &mut [T], residual: &mut [T], w: &[T::Acc], eps: f
     }
 }
 
-/// Some rows; `x` and `residual` start at the first of them and go on to the end of the tensor.
+/// Some rows; `x` and `residual` start at the first of them and go on to the end of the tensor of `elems` elements.
+struct Rows<'a, T> {
+    x: &'a [T],
+    residual: &'a [T],
+    pitch: usize,
+    elems: usize,
+}
+
 #[inline(always)]
-fn out_block<T: Elem>(x: &[T], residual: &[T], y: &mut [T], z: &mut [T], w: &[T::Acc], elems: usize, eps: f64) {
-    let n = w.len();
+fn out_block<T: Elem>(rows: Rows<T>, y: &mut [T], z: &mut [T], w: &[T::Acc], eps: f64) {
+    let (n, pitch) = (w.len(), rows.pitch);
     let mut sum = Sum::<T>::new(n);
-    let mut output = Row::<T>::new(n, elems);
-    for (row, (y, z)) in y.chunks_mut(n).zip(z.chunks_mut(n)).enumerate() {
-        let ((x, x_later), (residual, residual_later)) = (x[row * n..].split_at(n), residual[row * n..].split_at(n));
-        sum.add(x, residual);
+    let mut output = Row::<T>::new(n, rows.elems);
+    for (row, (y, z)) in y.chunks_mut(pitch).zip(z.chunks_mut(pitch)).enumerate() {
+        let (x, x_later) = rows.x[row * pitch..].split_at(pitch);
+        let (residual, residual_later) = rows.residual[row * pitch..].split_at(pitch);
+        sum.add(&x[..n], &residual[..n]);
         let r = rms_rstd(&sum.wide, eps);
-        output.store(z, ahead(residual_later, n), [&sum.wide], |[z]| z);
-        output.store(y, ahead(x_later, n), [&sum.wide, w], |[z, w]| z * r * w);
+        output.store(&mut z[..n], ahead(residual_later, n), [&sum.wide], |[z]| z);
+        output.store(&mut y[..n], ahead(x_later, n), [&sum.wide, w], |[z, w]| z * r * w);
     }
 }
 

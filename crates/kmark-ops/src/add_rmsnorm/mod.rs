@@ -8,7 +8,7 @@ use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::fill::Fill;
 use kmark_core::gate::{Block, Region, Sink, sum_slack};
-use kmark_core::op::{Attr, AttrKind, Axis, MATRIX, Op, WEIGHT_DTYPES, by_rows};
+use kmark_core::op::{Attr, AttrKind, Axis, MATRIX, MEMORY, Op, WEIGHT_DTYPES, by_rows};
 use kmark_core::tensor::{TensorSpec, View};
 
 pub static ENTRY: Entry = Entry { op: &AddRmsNorm, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
@@ -40,18 +40,19 @@ impl Op for AddRmsNorm {
                 default: "inplace",
                 about: "whether x and residual are overwritten or y and z written",
             },
+            MEMORY,
         ]
     }
     fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
-        let (m, n) = (c.axis("m"), c.axis("n"));
+        let (m, n, memory) = (c.axis("m"), c.axis("n"), c.attr("memory"));
         let fill = Fill::Rows { mean: 0.0, std: 1.0 };
         let w = TensorSpec::input("w", c.attr_dtype("w"), &[n], Fill::Normal { mean: 1.0, std: 0.25 });
         if c.attr("form") == "inplace" {
-            let inout = |name| TensorSpec::inout(name, c.dtype, &[m, n], fill);
+            let inout = |name| TensorSpec::inout(name, c.dtype, &[m, n], fill).laid_out(memory);
             return vec![inout("x"), inout("residual"), w];
         }
-        let input = |name| TensorSpec::input(name, c.dtype, &[m, n], fill);
-        let output = |name| TensorSpec::output(name, c.dtype, &[m, n]);
+        let input = |name| TensorSpec::input(name, c.dtype, &[m, n], fill).laid_out(memory);
+        let output = |name| TensorSpec::output(name, c.dtype, &[m, n]).laid_out(memory);
         vec![input("x"), input("residual"), w, output("y"), output("z")]
     }
     fn cost(&self, c: &Case) -> Cost {

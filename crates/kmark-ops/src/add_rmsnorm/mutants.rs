@@ -1,7 +1,7 @@
 //! Residual addition with RMSNorm done wrong.
 
 use super::outputs;
-use crate::mutants::{Mutant, read, write};
+use crate::mutants::{Mutant, read, shared, write};
 use kmark_core::case::Case;
 use kmark_device::Launch;
 use kmark_device::buffer::Buffers;
@@ -59,6 +59,7 @@ pub static MUTANTS: &[Mutant] = &[
             })
         },
     },
+    shared::PITCH_IGNORED,
 ];
 
 /// A row as it was before the launch.

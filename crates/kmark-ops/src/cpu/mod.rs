@@ -8,7 +8,7 @@ mod rows;
 
 pub use elem::{Elem, Real};
 pub use jobs::{Jobs, each_job};
-pub use rows::{PIECE, Row, ahead, exp, exp_sum, max, max_exp_sum, put, rms_rstd, simd, sum, sum2};
+pub use rows::{PIECE, Row, ahead, exp, exp_sum, max, max_exp_sum, put, rms_rstd, sigmoid, simd, sum, sum2};
 
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
@@ -85,6 +85,26 @@ pub fn store_weight<A: Real>(buffer: &kmark_device::buffer::Buffer, values: &[A]
     let wide: Vec<f64> = values.iter().map(|v| v.to_f64()).collect();
     // From f64, because a second rounding on the way (f64 to f32 to f16) is not what the contract says.
     buffer.spec().dtype.encode(&wide, &mut buffer.write::<u8>());
+}
+
+/// A sum in f64 for plain loops, which carries its rounding errors along (Kahan): over a long row of f64 a plain chain of
+/// additions is off by as much as the gate allows.
+#[derive(Default)]
+pub struct Chain {
+    total: f64,
+    carry: f64,
+}
+
+impl Chain {
+    pub fn add(&mut self, term: f64) {
+        let corrected = term - self.carry;
+        let next = self.total + corrected;
+        self.carry = (next - self.total) - corrected;
+        self.total = next;
+    }
+    pub fn total(&self) -> f64 {
+        self.total
+    }
 }
 
 /// Adds up the partial sums that jobs return, in the order of the jobs.

@@ -80,6 +80,13 @@ pub fn exp<A: Real>(x: A) -> A {
     x.exp_poly()
 }
 
+/// 1 / (1 + e^-x). The exponent is never positive, so that nothing overflows for either sign.
+#[inline(always)]
+pub fn sigmoid<A: Real>(x: A) -> A {
+    let e = exp(if x < A::ZERO { x } else { -x });
+    (if x < A::ZERO { e } else { A::ONE }) / (A::ONE + e)
+}
+
 /// 1/sqrt(mean(x^2) + eps).
 #[inline(always)]
 pub fn rms_rstd<A: Real>(x: &[A], eps: f64) -> A {

@@ -1,6 +1,6 @@
 //! Cross entropy on the CPU.
 
-use crate::cpu::{CpuImpl, Elem, Jobs, PIECE, Real, Row, by_float, each_job, max_exp_sum, simd};
+use crate::cpu::{Chain, CpuImpl, Elem, Jobs, PIECE, Real, Row, by_float, each_job, max_exp_sum, simd};
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};
@@ -10,26 +10,42 @@ pub static IMPLS: &[&dyn Impl] = &[
     &CpuImpl { name: "cpu/simd", about: "vectorised rows, all cores", source: include_str!("cpu.rs"), bind: bind_simd },
 ];
 
+/// Rows of `n` logits, `pitch` apart.
+struct Logits<'a, T> {
+    x: &'a [T],
+    n: usize,
+    pitch: usize,
+}
+
+impl<'a, T> Logits<'a, T> {
+    #[inline(always)]
+    fn rows(&self) -> impl Iterator<Item = &'a [T]> + use<'a, T> {
+        let n = self.n;
+        self.x.chunks(self.pitch).map(move |row| &row[..n])
+    }
+}
+
 fn bind_naive(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let (n, ignore) = (c.axis("n"), c.number("ignore") as i64);
     let (x, target, loss, lse) = (b.get("x"), b.get("target"), b.get("loss"), b.get("lse"));
+    let pitch = x.spec().pitch;
     by_float!(c.dtype, T => Box::new(move || {
         let (target, mut loss, mut lse) = (target.read(), loss.write(), lse.write());
-        naive::<T>(&x.read(), &target, ignore, &mut loss, &mut lse, n)
+        naive::<T>(Logits { x: &x.read(), n, pitch }, &target, ignore, &mut loss, &mut lse)
     }))
 }
 
-fn naive<T: Elem>(x: &[T], target: &[i64], ignore: i64, loss: &mut [T::Acc], lse: &mut [T::Acc], n: usize) {
-    for (row, x) in x.chunks(n).enumerate() {
+fn naive<T: Elem>(logits: Logits<T>, target: &[i64], ignore: i64, loss: &mut [T::Acc], lse: &mut [T::Acc]) {
+    for (row, x) in logits.rows().enumerate() {
         let mut max = T::Acc::LOWEST;
         for v in x {
             max = max.larger(v.up());
         }
-        let mut total = 0.0;
+        let mut total = Chain::default();
         for v in x {
-            total += (v.up() - max).exp_exact().to_f64();
+            total.add((v.up() - max).exp_exact().to_f64());
         }
-        lse[row] = max + T::Acc::from_f64(total).ln();
+        lse[row] = max + T::Acc::from_f64(total.total()).ln();
         loss[row] = if target[row] == ignore { T::Acc::ZERO } else { lse[row] - x[target[row] as usize].up() };
     }
 }
@@ -37,23 +53,23 @@ fn naive<T: Elem>(x: &[T], target: &[i64], ignore: i64, loss: &mut [T::Acc], lse
 fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let (m, n, ignore) = (c.axis("m"), c.axis("n"), c.number("ignore") as i64);
     let (x, target, loss, lse) = (b.get("x"), b.get("target"), b.get("loss"), b.get("lse"));
+    let pitch = x.spec().pitch;
     by_float!(c.dtype, T => Box::new(move || {
         let (x, target, mut loss, mut lse) = (x.read::<T>(), target.read::<i64>(), loss.write(), lse.write());
         let jobs = Jobs::rows(m, n);
         let parts = jobs.ranges().zip(jobs.split(&mut loss, 1)).zip(jobs.split(&mut lse, 1));
         each_job(parts, |((rows, loss), lse)| {
-            let x = &x[rows.start * n..rows.end * n];
-            simd(#[inline(always)] || block::<T>(x, &target[rows], ignore, loss, lse))
+            let logits = Logits { x: &x[rows.start * pitch..rows.end * pitch], n, pitch };
+            simd(#[inline(always)] || block::<T>(logits, &target[rows], ignore, loss, lse))
         });
     }))
 }
 
 /// Some rows.
 #[inline(always)]
-fn block<T: Elem>(x: &[T], target: &[i64], ignore: i64, loss: &mut [T::Acc], lse: &mut [T::Acc]) {
-    let n = x.len() / target.len();
-    let mut piece = Row::<T>::new(n.min(PIECE), 0);
-    for (row, x) in x.chunks(n).enumerate() {
+fn block<T: Elem>(logits: Logits<T>, target: &[i64], ignore: i64, loss: &mut [T::Acc], lse: &mut [T::Acc]) {
+    let mut piece = Row::<T>::new(logits.n.min(PIECE), 0);
+    for (row, x) in logits.rows().enumerate() {
         let (max, total) = max_exp_sum(x, &mut piece);
         let log = total.ln();
         lse[row] = max + log;

@@ -9,7 +9,7 @@ use kmark_core::cost::Cost;
 use kmark_core::dtype::DType;
 use kmark_core::fill::Fill;
 use kmark_core::gate::{Block, Region, Sink, sum_slack};
-use kmark_core::op::{Attr, AttrKind, Axis, Op, by_rows};
+use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op, by_rows};
 use kmark_core::tensor::{TensorSpec, View};
 
 pub static ENTRY: Entry = Entry { op: &CrossEntropy, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
@@ -30,13 +30,17 @@ impl Op for CrossEntropy {
         &[Axis { name: "m", about: "rows", tries: &[] }, Axis { name: "n", about: "classes", tries: &[] }]
     }
     fn attrs(&self) -> &'static [Attr] {
-        &[Attr { name: "ignore", kind: AttrKind::Integer, default: "-100", about: "target of a row that is ignored" }]
+        &[
+            Attr { name: "ignore", kind: AttrKind::Integer, default: "-100", about: "target of a row that is ignored" },
+            MEMORY,
+        ]
     }
     fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
         let (m, n) = (c.axis("m"), c.axis("n"));
         let classes = Fill::Classes { classes: n, ignore: c.number("ignore") as i64 };
+        let x = TensorSpec::input("x", c.dtype, &[m, n], Fill::Normal { mean: 0.0, std: 3.0 });
         vec![
-            TensorSpec::input("x", c.dtype, &[m, n], Fill::Normal { mean: 0.0, std: 3.0 }),
+            x.laid_out(c.attr("memory")),
             TensorSpec::input("target", DType::I64, &[m], classes),
             TensorSpec::output("loss", c.acc(), &[m]),
             TensorSpec::output("lse", c.acc(), &[m]),

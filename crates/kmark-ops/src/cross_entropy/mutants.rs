@@ -34,6 +34,22 @@ pub static MUTANTS: &[Mutant] = &[
         },
     },
     Mutant {
+        name: "pitch-ignored",
+        about: "rows are read as if they were adjacent, whatever the pitch",
+        applies: |c| c.attr("memory") == "strided" && c.axis("m") > 1,
+        spoil: |right, c, b| {
+            let (n, x) = (c.axis("n"), b.get("x"));
+            edited(right, b, "lse", move |lse| {
+                let (spec, mut adjacent) = (x.spec(), vec![0.0; x.spec().elems()]);
+                spec.dtype.decode(&x.read::<u8>()[..spec.elems() * spec.dtype.size()], &mut adjacent);
+                for (lse, x) in lse.iter_mut().zip(adjacent.chunks(n)) {
+                    let s = truth::softmax(x);
+                    *lse = s.max + s.total.ln();
+                }
+            })
+        },
+    },
+    Mutant {
         name: "lse-base-two",
         about: "the saved lse is a logarithm to base 2; the loss is right",
         applies: |_| true,

@@ -1,6 +1,6 @@
 //! Cross entropy with its backward on the CPU.
 
-use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, ahead, by_float, each_job, exp_sum, simd};
+use crate::cpu::{Chain, CpuImpl, Elem, Jobs, Real, Row, ahead, by_float, each_job, exp_sum, simd};
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};
@@ -33,11 +33,11 @@ fn naive<T: Elem>(x: &[T], rows: Rows<T::Acc>, dx: &mut [T]) {
         for v in x {
             max = max.larger(v.up());
         }
-        let mut total = 0.0;
+        let mut total = Chain::default();
         for v in x {
-            total += (v.up() - max).exp_exact().to_f64();
+            total.add((v.up() - max).exp_exact().to_f64());
         }
-        let (total, target) = (T::Acc::from_f64(total), rows.target[row]);
+        let (total, target) = (T::Acc::from_f64(total.total()), rows.target[row]);
         for i in 0..n {
             let hot = if target == i as i64 { T::Acc::ONE } else { T::Acc::ZERO };
             let gradient = rows.dloss[row] * ((x[i].up() - max).exp_exact() / total - hot);

@@ -43,19 +43,21 @@ impl<A: Real> Stats<'_, A> {
 fn bind_naive(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let eps = c.number("eps");
     let (x, w, y) = (b.get("x"), b.get("w"), b.get("y"));
+    let pitch = x.spec().pitch;
     let bias = c.flag("bias").then(|| b.get("b"));
     let stats = c.flag("stats").then(|| (b.get("mean"), b.get("rstd")));
     by_float!(c.dtype, T => Box::new(move || {
         let mut stats = stats.as_ref().map(|(m, r)| (m.write(), r.write()));
         let (mean, rstd) = stats.as_mut().map_or((None, None), |(m, r)| (Some(&mut **m), Some(&mut **r)));
         let affine = Affine::of(&w, bias.as_ref(), eps);
-        naive::<T>(&x.read(), &affine, &mut y.write(), Stats { mean, rstd })
+        naive::<T>(&x.read(), &affine, &mut y.write(), Stats { mean, rstd }, pitch)
     }))
 }
 
-fn naive<T: Elem>(x: &[T], affine: &Affine<T::Acc>, y: &mut [T], mut stats: Stats<T::Acc>) {
+fn naive<T: Elem>(x: &[T], affine: &Affine<T::Acc>, y: &mut [T], mut stats: Stats<T::Acc>, pitch: usize) {
     let n = affine.w.len();
-    for (row, (x, y)) in x.chunks(n).zip(y.chunks_mut(n)).enumerate() {
+    for (row, (x, y)) in x.chunks(pitch).zip(y.chunks_mut(pitch)).enumerate() {
+        let x = &x[..n];
         let mut total = 0.0;
         for v in x {
             total += v.up().to_f64();
@@ -77,6 +79,7 @@ fn naive<T: Elem>(x: &[T], affine: &Affine<T::Acc>, y: &mut [T], mut stats: Stat
 fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let (m, n, eps) = (c.axis("m"), c.axis("n"), c.number("eps"));
     let (x, w, y) = (b.get("x"), b.get("w"), b.get("y"));
+    let pitch = x.spec().pitch;
     let bias = c.flag("bias").then(|| b.get("b"));
     let stats = c.flag("stats").then(|| (b.get("mean"), b.get("rstd")));
     by_float!(c.dtype, T => Box::new(move || {
@@ -86,26 +89,34 @@ fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
         let (x, mut y) = (x.read::<T>(), y.write::<T>());
         let jobs = Jobs::rows(m, n);
         let stats = jobs.split_if(mean).zip(jobs.split_if(rstd)).map(|(mean, rstd)| Stats { mean, rstd });
-        each_job(jobs.ranges().zip(jobs.split(&mut y, n)).zip(stats), |((rows, y), stats)| {
-            simd(#[inline(always)] || block::<T>(&x[rows.start * n..], &affine, y, stats, m * n))
+        each_job(jobs.ranges().zip(jobs.split(&mut y, pitch)).zip(stats), |((rows, y), stats)| {
+            let rows = Rows { x: &x[rows.start * pitch..], pitch, elems: m * n };
+            simd(#[inline(always)] || block::<T>(rows, &affine, y, stats))
         });
     }))
 }
 
-/// Some rows; `x` starts at the first of them and goes on to the end of the tensor. The variance is summed around the
-/// mean, in a pass of its own: the difference of mean square and squared mean loses every digit in an even row.
+/// Some rows; `x` starts at the first of them and goes on to the end of the tensor, which has `elems` elements.
+struct Rows<'a, T> {
+    x: &'a [T],
+    pitch: usize,
+    elems: usize,
+}
+
+/// The variance is summed around the mean, in a pass of its own: the difference of mean square and squared mean loses
+/// every digit in an even row.
 #[inline(always)]
-fn block<T: Elem>(x: &[T], affine: &Affine<T::Acc>, y: &mut [T], mut stats: Stats<T::Acc>, elems: usize) {
+fn block<T: Elem>(rows: Rows<T>, affine: &Affine<T::Acc>, y: &mut [T], mut stats: Stats<T::Acc>) {
     let (w, b) = (&affine.w[..], &affine.b[..]);
-    let n = w.len();
+    let (n, pitch) = (w.len(), rows.pitch);
     let (inverse, eps) = (T::Acc::from_f64(1.0 / n as f64), T::Acc::from_f64(affine.eps));
-    let (mut input, mut output) = (Row::<T>::new(n, elems), Row::<T>::new(n, elems));
-    for (row, y) in y.chunks_mut(n).enumerate() {
-        let (now, later) = x[row * n..].split_at(n);
-        let wide = input.load(now);
+    let (mut input, mut output) = (Row::<T>::new(n, rows.elems), Row::<T>::new(n, rows.elems));
+    for (row, y) in y.chunks_mut(pitch).enumerate() {
+        let (now, later) = rows.x[row * pitch..].split_at(pitch);
+        let wide = input.load(&now[..n]);
         let mean = sum(wide, |v| v) * inverse;
         let r = T::Acc::ONE / (sum(wide, |v| (v - mean) * (v - mean)) * inverse + eps).sqrt();
-        output.store(y, ahead(later, n), [wide, w, b], |[x, w, b]| (x - mean) * r * w + b);
+        output.store(&mut y[..n], ahead(later, n), [wide, w, b], |[x, w, b]| (x - mean) * r * w + b);
         stats.save(row, mean, r);
     }
 }

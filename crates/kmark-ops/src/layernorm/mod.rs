@@ -8,7 +8,7 @@ use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::fill::Fill;
 use kmark_core::gate::{Block, Region, Sink, sum_slack};
-use kmark_core::op::{Attr, AttrKind, Axis, MATRIX, Op, WEIGHT_DTYPES, YES_NO, by_rows};
+use kmark_core::op::{Attr, AttrKind, Axis, MATRIX, MEMORY, Op, WEIGHT_DTYPES, YES_NO, by_rows};
 use kmark_core::tensor::{TensorSpec, View};
 
 pub static ENTRY: Entry = Entry { op: &LayerNorm, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
@@ -31,19 +31,21 @@ impl Op for LayerNorm {
             Attr { name: "eps", kind: AttrKind::Positive, default: "1e-6", about: "added to the variance" },
             Attr { name: "bias", kind: YES_NO, default: "no", about: "whether there is a bias" },
             Attr { name: "stats", kind: YES_NO, default: "no", about: "whether mean and rstd are outputs" },
+            MEMORY,
         ]
     }
     fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
         let (m, n, w) = (c.axis("m"), c.axis("n"), c.attr_dtype("w"));
+        let memory = c.attr("memory");
         // Off centre, so that a missing mean shows.
         let mut t = vec![
-            TensorSpec::input("x", c.dtype, &[m, n], Fill::Rows { mean: 0.5, std: 1.0 }),
+            TensorSpec::input("x", c.dtype, &[m, n], Fill::Rows { mean: 0.5, std: 1.0 }).laid_out(memory),
             TensorSpec::input("w", w, &[n], Fill::Normal { mean: 1.0, std: 0.25 }),
         ];
         if c.flag("bias") {
             t.push(TensorSpec::input("b", w, &[n], Fill::Normal { mean: 0.0, std: 0.25 }));
         }
-        t.push(TensorSpec::output("y", c.dtype, &[m, n]));
+        t.push(TensorSpec::output("y", c.dtype, &[m, n]).laid_out(memory));
         if c.flag("stats") {
             t.push(TensorSpec::output("mean", c.acc(), &[m]));
             t.push(TensorSpec::output("rstd", c.acc(), &[m]));

@@ -1,6 +1,6 @@
 //! LayerNorm done wrong.
 
-use crate::mutants::{Mutant, after, read, write};
+use crate::mutants::{Mutant, after, read, shared, write};
 use kmark_core::case::Case;
 use kmark_device::Launch;
 use kmark_device::buffer::Buffers;
@@ -56,6 +56,7 @@ pub static MUTANTS: &[Mutant] = &[
             })
         },
     },
+    shared::PITCH_IGNORED,
 ];
 
 fn mean(x: &[f64]) -> f64 {

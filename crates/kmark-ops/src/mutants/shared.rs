@@ -1,7 +1,8 @@
 //! Mutants that more than one op can have.
 
-use super::{Mutant, after, edited, read, write};
+use super::{Mutant, after, edited, outputs, read, write};
 use crate::truth;
+use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 
 /// The gradient of the target alone: what a gradient check of one column does not see.
@@ -89,6 +90,26 @@ pub const DW_IN_HALF: Mutant = Mutant {
     },
 };
 
+/// Its first row is right; what belongs into the others stands between the rows. Not for ops without an output that is
+/// laid out as attribute `memory` says.
+pub const PITCH_IGNORED: Mutant = Mutant {
+    name: "pitch-ignored",
+    about: "rows are written as if they were adjacent, whatever the pitch",
+    applies: |c| c.attr("memory") == "strided" && c.axis("m") > 1,
+    spoil: |mut right, _, b| {
+        let out = outputs(b).remove(0);
+        Box::new(move || {
+            let before = out.read::<u8>().to_vec();
+            right.launch().expect("CPU impls do not fail");
+            let values = read(&out);
+            let mut bytes = out.write::<u8>();
+            bytes.copy_from_slice(&before);
+            let spec = out.spec();
+            spec.dtype.encode(&values, &mut bytes[..spec.elems() * spec.dtype.size()]);
+        })
+    },
+};
+
 /// dw of a norm over the rows from `from` on; every partial sum goes through `round`.
 fn weight_gradient(b: &Buffers, from: usize, round: impl Fn(f64) -> f64) -> Vec<f64> {
     let (x, dout, rstd) = (read(&b.get("x")), read(&b.get("dout")), read(&b.get("rstd")));
@@ -102,4 +123,14 @@ fn weight_gradient(b: &Buffers, from: usize, round: impl Fn(f64) -> f64) -> Vec<
         }
     }
     dw
+}
+
+/// Gate and up of a gated op: tensors of their own, or the halves of the rows of `x` if the form is packed.
+pub fn gate_and_up(c: &Case, b: &Buffers) -> (Vec<f64>, Vec<f64>) {
+    if c.attr("form") == "packed" {
+        let (x, n) = (read(&b.get("x")), c.axis("n"));
+        let half = |at: usize| x.chunks(2 * n).flat_map(|row| &row[at * n..(at + 1) * n]).copied().collect();
+        return (half(0), half(1));
+    }
+    (read(&b.get("gate")), read(&b.get("up")))
 }

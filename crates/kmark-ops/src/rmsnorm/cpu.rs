@@ -11,20 +11,22 @@ pub static IMPLS: &[&dyn Impl] = &[
 ];
 
 fn bind_naive(c: &Case, b: &Buffers) -> Box<dyn Launch> {
-    let (n, eps) = (c.axis("n"), c.number("eps"));
+    let eps = c.number("eps");
     let (x, w, y) = (b.get("x"), b.get("w"), b.get("y"));
+    let pitch = x.spec().pitch;
     let rstd = c.flag("rstd").then(|| b.get("rstd"));
     by_float!(c.dtype, T => Box::new(move || {
         let w = widen_weight::<<T as Elem>::Acc>(&w);
         let mut rstd = rstd.as_ref().map(|r| r.write());
-        naive::<T>(&x.read(), &w, &mut y.write(), rstd.as_deref_mut(), n, eps)
+        naive::<T>(&x.read(), &w, &mut y.write(), rstd.as_deref_mut(), pitch, eps)
     }))
 }
 
-fn naive<T: Elem>(x: &[T], w: &[T::Acc], y: &mut [T], mut rstd: Option<&mut [T::Acc]>, n: usize, eps: f64) {
-    for (row, (x, y)) in x.chunks(n).zip(y.chunks_mut(n)).enumerate() {
+fn naive<T: Elem>(x: &[T], w: &[T::Acc], y: &mut [T], mut rstd: Option<&mut [T::Acc]>, pitch: usize, eps: f64) {
+    let n = w.len();
+    for (row, (x, y)) in x.chunks(pitch).zip(y.chunks_mut(pitch)).enumerate() {
         let mut squares = 0.0;
-        for v in x {
+        for v in &x[..n] {
             squares += v.up().to_f64() * v.up().to_f64();
         }
         let r = T::Acc::from_f64(1.0 / (squares / n as f64 + eps).sqrt());
@@ -40,27 +42,37 @@ fn naive<T: Elem>(x: &[T], w: &[T::Acc], y: &mut [T], mut rstd: Option<&mut [T::
 fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let (m, n, eps) = (c.axis("m"), c.axis("n"), c.number("eps"));
     let (x, w, y) = (b.get("x"), b.get("w"), b.get("y"));
+    let pitch = x.spec().pitch;
     let rstd = c.flag("rstd").then(|| b.get("rstd"));
     by_float!(c.dtype, T => Box::new(move || {
         let w = widen_weight::<<T as Elem>::Acc>(&w);
         let (x, mut y) = (x.read::<T>(), y.write::<T>());
         let mut rstd = rstd.as_ref().map(|r| r.write());
         let jobs = Jobs::rows(m, n);
-        let parts = jobs.ranges().zip(jobs.split(&mut y, n)).zip(jobs.split_if(rstd.as_deref_mut()));
-        each_job(parts, |((rows, y), rstd)| simd(#[inline(always)] || block::<T>(&x[rows.start * n..], &w, y, rstd, m * n, eps)));
+        let parts = jobs.ranges().zip(jobs.split(&mut y, pitch)).zip(jobs.split_if(rstd.as_deref_mut()));
+        each_job(parts, |((rows, y), rstd)| {
+            let rows = Rows { x: &x[rows.start * pitch..], pitch, elems: m * n };
+            simd(#[inline(always)] || block::<T>(rows, &w, y, rstd, eps))
+        });
     }))
 }
 
-/// Some rows; `x` starts at the first of them and goes on to the end of the tensor.
+/// Some rows; `x` starts at the first of them and goes on to the end of the tensor, which has `elems` elements.
+struct Rows<'a, T> {
+    x: &'a [T],
+    pitch: usize,
+    elems: usize,
+}
+
 #[inline(always)]
-fn block<T: Elem>(x: &[T], w: &[T::Acc], y: &mut [T], mut rstd: Option<&mut [T::Acc]>, elems: usize, eps: f64) {
-    let n = w.len();
-    let (mut input, mut output) = (Row::<T>::new(n, elems), Row::<T>::new(n, elems));
-    for (row, y) in y.chunks_mut(n).enumerate() {
-        let (now, later) = x[row * n..].split_at(n);
-        let wide = input.load(now);
+fn block<T: Elem>(rows: Rows<T>, w: &[T::Acc], y: &mut [T], mut rstd: Option<&mut [T::Acc]>, eps: f64) {
+    let (n, pitch) = (w.len(), rows.pitch);
+    let (mut input, mut output) = (Row::<T>::new(n, rows.elems), Row::<T>::new(n, rows.elems));
+    for (row, y) in y.chunks_mut(pitch).enumerate() {
+        let (now, later) = rows.x[row * pitch..].split_at(pitch);
+        let wide = input.load(&now[..n]);
         let r = rms_rstd(wide, eps);
-        output.store(y, ahead(later, n), [wide, w], |[x, w]| x * r * w);
+        output.store(&mut y[..n], ahead(later, n), [wide, w], |[x, w]| x * r * w);
         if let Some(rstd) = &mut rstd {
             rstd[row] = r;
         }

@@ -8,7 +8,7 @@ use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::fill::Fill;
 use kmark_core::gate::{Block, Region, Sink, sum_slack};
-use kmark_core::op::{Attr, AttrKind, Axis, MATRIX, Op, WEIGHT_DTYPES, YES_NO, by_rows};
+use kmark_core::op::{Attr, AttrKind, Axis, MATRIX, MEMORY, Op, WEIGHT_DTYPES, YES_NO, by_rows};
 use kmark_core::tensor::{TensorSpec, View};
 
 pub static ENTRY: Entry = Entry { op: &RmsNorm, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
@@ -30,14 +30,15 @@ impl Op for RmsNorm {
             Attr { name: "w", kind: WEIGHT_DTYPES, default: "same", about: "dtype of the weight" },
             Attr { name: "eps", kind: AttrKind::Positive, default: "1e-6", about: "added to the mean square" },
             Attr { name: "rstd", kind: YES_NO, default: "no", about: "whether rstd is an output" },
+            MEMORY,
         ]
     }
     fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
-        let (m, n) = (c.axis("m"), c.axis("n"));
+        let (m, n, memory) = (c.axis("m"), c.axis("n"), c.attr("memory"));
         let mut t = vec![
-            TensorSpec::input("x", c.dtype, &[m, n], Fill::Rows { mean: 0.0, std: 1.0 }),
+            TensorSpec::input("x", c.dtype, &[m, n], Fill::Rows { mean: 0.0, std: 1.0 }).laid_out(memory),
             TensorSpec::input("w", c.attr_dtype("w"), &[n], Fill::Normal { mean: 1.0, std: 0.25 }),
-            TensorSpec::output("y", c.dtype, &[m, n]),
+            TensorSpec::output("y", c.dtype, &[m, n]).laid_out(memory),
         ];
         if c.flag("rstd") {
             t.push(TensorSpec::output("rstd", c.acc(), &[m]));

@@ -1,6 +1,6 @@
 //! RMSNorm done wrong.
 
-use crate::mutants::{Mutant, after, edited, read, write};
+use crate::mutants::{Mutant, after, edited, read, shared, write};
 
 pub static MUTANTS: &[Mutant] = &[
     Mutant {
@@ -72,4 +72,5 @@ pub static MUTANTS: &[Mutant] = &[
             })
         },
     },
+    shared::PITCH_IGNORED,
 ];

@@ -1,6 +1,6 @@
 //! Softmax on the CPU.
 
-use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, ahead, by_float, each_job, exp_sum, simd};
+use crate::cpu::{Chain, CpuImpl, Elem, Jobs, Real, Row, ahead, by_float, each_job, exp_sum, simd};
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};
@@ -13,20 +13,22 @@ pub static IMPLS: &[&dyn Impl] = &[
 fn bind_naive(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let n = c.axis("n");
     let (x, y) = (b.get("x"), b.get("y"));
-    by_float!(c.dtype, T => Box::new(move || naive::<T>(&x.read(), &mut y.write(), n)))
+    let pitch = x.spec().pitch;
+    by_float!(c.dtype, T => Box::new(move || naive::<T>(&x.read(), &mut y.write(), n, pitch)))
 }
 
-fn naive<T: Elem>(x: &[T], y: &mut [T], n: usize) {
-    for (x, y) in x.chunks(n).zip(y.chunks_mut(n)) {
+fn naive<T: Elem>(x: &[T], y: &mut [T], n: usize, pitch: usize) {
+    for (x, y) in x.chunks(pitch).zip(y.chunks_mut(pitch)) {
+        let x = &x[..n];
         let mut max = T::Acc::LOWEST;
         for v in x {
             max = max.larger(v.up());
         }
-        let mut total = 0.0;
+        let mut total = Chain::default();
         for v in x {
-            total += (v.up() - max).exp_exact().to_f64();
+            total.add((v.up() - max).exp_exact().to_f64());
         }
-        let total = T::Acc::from_f64(total);
+        let total = T::Acc::from_f64(total.total());
         for i in 0..n {
             y[i] = T::down((x[i].up() - max).exp_exact() / total);
         }
@@ -36,23 +38,24 @@ fn naive<T: Elem>(x: &[T], y: &mut [T], n: usize) {
 fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let (m, n) = (c.axis("m"), c.axis("n"));
     let (x, y) = (b.get("x"), b.get("y"));
+    let pitch = x.spec().pitch;
     by_float!(c.dtype, T => Box::new(move || {
         let (x, mut y) = (x.read::<T>(), y.write::<T>());
         let jobs = Jobs::rows(m, n);
-        each_job(jobs.ranges().zip(jobs.split(&mut y, n)), |(rows, y)| {
-            simd(#[inline(always)] || block::<T>(&x[rows.start * n..], y, n, m * n))
+        each_job(jobs.ranges().zip(jobs.split(&mut y, pitch)), |(rows, y)| {
+            simd(#[inline(always)] || block::<T>(&x[rows.start * pitch..], y, n, pitch, m * n))
         });
     }))
 }
 
 /// Some rows; `x` starts at the first of them and goes on to the end of the tensor.
 #[inline(always)]
-fn block<T: Elem>(x: &[T], y: &mut [T], n: usize, elems: usize) {
+fn block<T: Elem>(x: &[T], y: &mut [T], n: usize, pitch: usize, elems: usize) {
     let mut output = Row::<T>::new(n, elems);
     let mut powers = vec![T::Acc::ZERO; n];
-    for (row, y) in y.chunks_mut(n).enumerate() {
-        let (now, later) = x[row * n..].split_at(n);
-        let inverse = T::Acc::ONE / exp_sum(now, ahead(later, n), &mut powers);
-        output.store(y, &[], [&powers], |[p]| p * inverse);
+    for (row, y) in y.chunks_mut(pitch).enumerate() {
+        let (now, later) = x[row * pitch..].split_at(pitch);
+        let inverse = T::Acc::ONE / exp_sum(&now[..n], ahead(later, n), &mut powers);
+        output.store(&mut y[..n], &[], [&powers], |[p]| p * inverse);
     }
 }

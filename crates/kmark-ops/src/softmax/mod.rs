@@ -8,7 +8,7 @@ use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::fill::Fill;
 use kmark_core::gate::{Block, Invariant, Region, Sink, sum_slack};
-use kmark_core::op::{Attr, Axis, MATRIX, Op, by_rows};
+use kmark_core::op::{Attr, Axis, MATRIX, MEMORY, Op, by_rows};
 use kmark_core::tensor::{TensorSpec, View};
 
 pub static ENTRY: Entry = Entry { op: &Softmax, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
@@ -26,13 +26,13 @@ impl Op for Softmax {
         MATRIX
     }
     fn attrs(&self) -> &'static [Attr] {
-        &[]
+        &[MEMORY]
     }
     fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
-        let shape = [c.axis("m"), c.axis("n")];
+        let (shape, memory) = ([c.axis("m"), c.axis("n")], c.attr("memory"));
         // Logits as a trained model has them: some columns matter, most do not.
         let x = TensorSpec::input("x", c.dtype, &shape, Fill::Normal { mean: 0.0, std: 3.0 });
-        vec![x, TensorSpec::output("y", c.dtype, &shape)]
+        vec![x.laid_out(memory), TensorSpec::output("y", c.dtype, &shape).laid_out(memory)]
     }
     fn cost(&self, c: &Case) -> Cost {
         let (m, n, e) = (c.axis("m") as u64, c.axis("n") as u64, c.dtype.size() as u64);

@@ -1,6 +1,6 @@
 //! Softmax done wrong.
 
-use crate::mutants::{Mutant, edited, read};
+use crate::mutants::{Mutant, edited, read, shared};
 
 pub static MUTANTS: &[Mutant] = &[
     Mutant {
@@ -57,4 +57,5 @@ pub static MUTANTS: &[Mutant] = &[
         applies: |c| c.axis("n") > 100,
         spoil: |right, _, b| edited(right, b, "y", |y| y.iter_mut().filter(|v| **v < 1e-3).for_each(|v| *v = 0.0)),
     },
+    shared::PITCH_IGNORED,
 ];

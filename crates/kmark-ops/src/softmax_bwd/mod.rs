@@ -8,7 +8,7 @@ use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::fill::{self, Fill};
 use kmark_core::gate::{Block, Invariant, Region, Sink, sum_slack};
-use kmark_core::op::{Attr, Axis, MATRIX, Op, by_rows};
+use kmark_core::op::{Attr, Axis, MATRIX, MEMORY, Op, by_rows};
 use kmark_core::tensor::{TensorSpec, View};
 use std::ops::Range;
 
@@ -27,14 +27,14 @@ impl Op for SoftmaxBwd {
         MATRIX
     }
     fn attrs(&self) -> &'static [Attr] {
-        &[]
+        &[MEMORY]
     }
     fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
-        let shape = [c.axis("m"), c.axis("n")];
+        let (shape, memory) = ([c.axis("m"), c.axis("n")], c.attr("memory"));
         vec![
-            TensorSpec::input("y", c.dtype, &shape, Fill::Derived),
-            TensorSpec::input("dy", c.dtype, &shape, Fill::Normal { mean: 0.0, std: 1.0 }),
-            TensorSpec::output("dx", c.dtype, &shape),
+            TensorSpec::input("y", c.dtype, &shape, Fill::Derived).laid_out(memory),
+            TensorSpec::input("dy", c.dtype, &shape, Fill::Normal { mean: 0.0, std: 1.0 }).laid_out(memory),
+            TensorSpec::output("dx", c.dtype, &shape).laid_out(memory),
         ]
     }
     fn cost(&self, c: &Case) -> Cost {

@@ -1,6 +1,6 @@
 //! Backward of softmax done wrong.
 
-use crate::mutants::{Mutant, after, edited, read, write};
+use crate::mutants::{Mutant, after, edited, read, shared, write};
 use kmark_core::case::Case;
 use kmark_device::Launch;
 use kmark_device::buffer::Buffers;
@@ -32,6 +32,7 @@ pub static MUTANTS: &[Mutant] = &[
             edited(right, b, "dx", |dx| dx.iter_mut().filter(|v| v.abs() < 1e-4).for_each(|v| *v = 0.0))
         },
     },
+    shared::PITCH_IGNORED,
 ];
 
 /// Replaces dx by that of another sum; `dot` gets the terms dy * y of a row.

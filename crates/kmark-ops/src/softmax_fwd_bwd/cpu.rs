@@ -1,6 +1,6 @@
 //! Softmax with its backward on the CPU.
 
-use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, ahead, by_float, each_job, exp_sum, simd, sum2};
+use crate::cpu::{Chain, CpuImpl, Elem, Jobs, Real, Row, ahead, by_float, each_job, exp_sum, simd, sum2};
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};
@@ -22,13 +22,14 @@ fn naive<T: Elem>(x: &[T], dy: &[T], dx: &mut [T], n: usize) {
         for v in x {
             max = max.larger(v.up());
         }
-        let (mut total, mut dot) = (0.0, 0.0);
+        let (mut total, mut dot) = (Chain::default(), Chain::default());
         for i in 0..n {
             let power = (x[i].up() - max).exp_exact().to_f64();
-            total += power;
-            dot += power * dy[i].up().to_f64();
+            total.add(power);
+            dot.add(power * dy[i].up().to_f64());
         }
-        let (dot, total) = (T::Acc::from_f64(dot / total), T::Acc::from_f64(total));
+        let (dot, total) = (dot.total() / total.total(), T::Acc::from_f64(total.total()));
+        let dot = T::Acc::from_f64(dot);
         for i in 0..n {
             dx[i] = T::down((x[i].up() - max).exp_exact() / total * (dy[i].up() - dot));
         }

@@ -1,8 +1,12 @@
-//! What several oracles share, in f64: a softmax row, sums over rows, attention; and shapes that are part of a case.
+//! What several oracles share, in f64: a softmax row, a gated row, sums over rows, attention; and shapes that are part
+//! of a case.
 
 pub mod attention;
 
+use kmark_core::case::Case;
+use kmark_core::dtype::DType;
 use kmark_core::fill::philox;
+use kmark_core::tensor::View;
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -19,10 +23,23 @@ pub struct SoftmaxRow {
 pub fn softmax(x: &[f64]) -> SoftmaxRow {
     let max = x.iter().fold(f64::NEG_INFINITY, |m, v| m.max(*v));
     let mut p: Vec<f64> = x.iter().map(|v| (v - max).exp()).collect();
-    let total: f64 = p.iter().sum();
+    let total = sum(&p);
     p.iter_mut().for_each(|p| *p /= total);
     let drift = p.iter().zip(x).map(|(p, x)| p * (max - x)).sum();
     SoftmaxRow { max, total, p, drift }
+}
+
+/// A sum that carries its rounding errors along (Kahan). A plain chain of n additions in f64 is off by up to about
+/// sqrt(n) units: nothing to a kernel in f32, but all that one in f64 is allowed.
+fn sum(terms: &[f64]) -> f64 {
+    let (mut total, mut carry) = (0.0, 0.0);
+    for term in terms {
+        let corrected = term - carry;
+        let next = total + corrected;
+        carry = (next - total) - corrected;
+        total = next;
+    }
+    total
 }
 
 /// A sum over rows for every column, and the sum of the magnitudes beside it.
@@ -105,6 +122,32 @@ impl ClassGradient {
     }
 }
 
+/// One element of a gate: its value, its sigmoid, and how far a kernel's sigmoid may be off.
+pub struct Gate {
+    pub sigmoid: f64,
+    /// 1 - sigmoid, without cancellation.
+    pub rest: f64,
+    /// Relative error: exp of a rounded argument, a sum, a division. Only the part that exp has in the sum feels exp.
+    pub off: f64,
+    /// Absolute error: f32 kernels divide by an exp that overflows, and get 0 where the sigmoid is below what f32 holds.
+    pub flush: f64,
+}
+
+/// `acc` is the type that a kernel computes in.
+pub fn gate(x: f64, acc: DType) -> Gate {
+    let small = (-x.abs()).exp() / (1.0 + (-x.abs()).exp());
+    let (sigmoid, rest) = if x < 0.0 { (small, 1.0 - small) } else { (1.0 - small, small) };
+    let flush = if acc == DType::F64 { 0.0 } else { f32::MIN_POSITIVE as f64 };
+    Gate { sigmoid, rest, off: acc.unit() * (4.0 + 2.0 * x.abs() * rest), flush }
+}
+
+/// Gate and up of a row of a gated op: tensors of their own, or the halves of `x` if the form is packed.
+pub fn gate_and_up(c: &Case, inputs: &View, row: usize) -> (Vec<f64>, Vec<f64>) {
+    let n = c.axis("n");
+    if c.attr("form") == "packed" {
+        return (inputs.take("x", row * 2 * n, n), inputs.take("x", (row * 2 + 1) * n, n));
+    }
+    (inputs.take("gate", row * n, n), inputs.take("up", row * n, n))
 /// Lengths of `count` sequences or groups, at most `max` each: the first is full, the third empty. They are part of the
 /// case, not of its values: shapes and costs depend on them.
 pub fn ragged(count: usize, max: usize) -> Vec<usize> {

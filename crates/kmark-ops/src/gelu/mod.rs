@@ -1,0 +1,79 @@
+//! GELU (Hendrycks and Gimpel 2016), exact or with the tanh that stands for it.
+
+mod cpu;
+mod mutants;
+
+use crate::Entry;
+use kmark_core::case::Case;
+use kmark_core::cost::Cost;
+use kmark_core::fill::Fill;
+use kmark_core::gate::{Block, Region, Sink};
+use kmark_core::op::{Attr, AttrKind, Axis, MATRIX, MEMORY, Op, by_rows};
+use kmark_core::tensor::{TensorSpec, View};
+use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, SQRT_2};
+
+pub static ENTRY: Entry = Entry { op: &Gelu, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+
+struct Gelu;
+
+/// Factor of the cube in the tanh form.
+const CUBE: f64 = 0.044715;
+/// sqrt(2 / pi), its other factor.
+const ROOT: f64 = FRAC_2_SQRT_PI * FRAC_1_SQRT_2;
+
+/// 0.5 x (1 + erf(x / sqrt 2)), by erfc: the sum would cancel for negative x.
+fn by_erf(x: f64) -> f64 {
+    0.5 * x * libm::erfc(-x / SQRT_2)
+}
+
+/// 0.5 x (1 + tanh z), by a quotient of exponentials for the same reason.
+fn by_tanh(x: f64) -> f64 {
+    let z = ROOT * (x + CUBE * x * x * x);
+    x / (1.0 + (-2.0 * z).exp())
+}
+
+impl Op for Gelu {
+    fn name(&self) -> &'static str {
+        "gelu"
+    }
+    fn about(&self) -> &'static str {
+        "y = 0.5 x (1 + erf(x / sqrt 2)); tanh: y = 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))"
+    }
+    fn axes(&self) -> &'static [Axis] {
+        MATRIX
+    }
+    fn attrs(&self) -> &'static [Attr] {
+        &[
+            Attr { name: "approx", kind: AttrKind::OneOf(&["erf", "tanh"]), default: "erf", about: "which formula" },
+            MEMORY,
+        ]
+    }
+    fn default_configs(&self) -> &'static [&'static str] {
+        &["4096x4096", "16384x4096"]
+    }
+    fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
+        let (shape, memory) = ([c.axis("m"), c.axis("n")], c.attr("memory"));
+        // Wide enough to visit the tails on both sides.
+        let x = TensorSpec::input("x", c.dtype, &shape, Fill::Normal { mean: 0.0, std: 2.0 });
+        vec![x.laid_out(memory), TensorSpec::output("y", c.dtype, &shape).laid_out(memory)]
+    }
+    fn cost(&self, c: &Case) -> Cost {
+        let (m, n, e) = (c.axis("m") as u64, c.axis("n") as u64, c.dtype.size() as u64);
+        // Scale, erf as one, sum, product with x / 2 as one. Or: three for x + c x^3 by Horner's rule, two scales, tanh
+        // as one, sum, product.
+        let each = if c.attr("approx") == "erf" { 4 } else { 8 };
+        Cost { bytes_read: m * n * e, bytes_written: m * n * e, flops: each * m * n }
+    }
+    fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
+        let (m, n, u) = (c.axis("m"), c.axis("n"), c.acc().unit());
+        let f = if c.attr("approx") == "erf" { by_erf } else { by_tanh };
+        by_rows(m, n, |rows| {
+            let x = inputs.take("x", rows.start * n, rows.len() * n);
+            let y: Vec<f64> = x.iter().map(|x| f(*x)).collect();
+            // erf or tanh off by two units and by one or two more for its rounded argument, then the sum with 1: about
+            // five units of a number up to 2, times x / 2, whether or not the sum cancels. Then the products.
+            let slack: Vec<f64> = x.iter().zip(&y).map(|(x, y)| u * (4.0 * x.abs() + 3.0 * y.abs())).collect();
+            sink.put(Block { tensor: "y", start: rows.start * n, expect: &y, slack: &slack, region: Region::One(0) });
+        });
+    }
+}
