@@ -3,14 +3,18 @@
 
 mod cpu;
 pub mod mutants;
+mod product;
 mod truth;
 
 mod add_rmsnorm;
 mod cross_entropy;
 mod cross_entropy_bwd;
 mod cross_entropy_fwd_bwd;
+mod gemm;
+mod grouped_gemm;
 mod layernorm;
 mod layernorm_bwd;
+mod quant_fp8;
 mod rmsnorm;
 mod rmsnorm_bwd;
 mod softmax;
@@ -43,6 +47,9 @@ pub static OPS: &[&Entry] = &[
     &cross_entropy::ENTRY,
     &cross_entropy_bwd::ENTRY,
     &cross_entropy_fwd_bwd::ENTRY,
+    &quant_fp8::ENTRY,
+    &gemm::ENTRY,
+    &grouped_gemm::ENTRY,
     &stream::ENTRY,
 ];
 

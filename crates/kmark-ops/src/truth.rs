@@ -1,5 +1,6 @@
 //! What several oracles share, in f64: a softmax row, and sums over rows.
 
+use kmark_core::fill::philox;
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -67,6 +68,18 @@ pub fn by_rows_summed<const COUNT: usize>(
         }
     }
     total
+}
+
+/// Lengths of `count` sequences or groups, at most `max` each: the first is full, the third empty. They are part of the
+/// case, not of its values: shapes and costs depend on them.
+pub fn ragged(count: usize, max: usize) -> Vec<usize> {
+    let length = |i: usize| match i {
+        0 => max,
+        2 => 0,
+        _ if max == 0 => 0,
+        _ => 1 + philox(0x7261_6767_6564, i as u64)[0] as usize % max,
+    };
+    (0..count).map(length).collect()
 }
 
 /// Parts of the gradient of logits: a kernel can be right in one and wrong in another.
