@@ -3,6 +3,7 @@
 
 mod cpu;
 pub mod mutants;
+mod product;
 mod truth;
 
 mod add_rmsnorm;
@@ -14,10 +15,13 @@ mod cross_entropy;
 mod cross_entropy_bwd;
 mod cross_entropy_fwd_bwd;
 mod gelu;
+mod gemm;
+mod grouped_gemm;
 mod layernorm;
 mod layernorm_bwd;
 mod mla_decode;
 mod nsa;
+mod quant_fp8;
 mod rmsnorm;
 mod rmsnorm_bwd;
 mod rope;
@@ -57,6 +61,9 @@ pub static OPS: &[&Entry] = &[
     &swiglu::ENTRY,
     &swiglu_bwd::ENTRY,
     &rope::ENTRY,
+    &quant_fp8::ENTRY,
+    &gemm::ENTRY,
+    &grouped_gemm::ENTRY,
     &attention::ENTRY,
     &attention_bwd::ENTRY,
     &attention_varlen::ENTRY,

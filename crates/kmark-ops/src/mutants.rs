@@ -7,7 +7,7 @@ pub mod shared;
 use crate::Entry;
 use kmark_core::case::Case;
 use kmark_core::record::Status;
-use kmark_core::tensor::{Role, TensorSpec};
+use kmark_core::tensor::{Role, TensorSpec, View};
 use kmark_device::buffer::{Buffer, Buffers};
 use kmark_device::{Device, Fault, Impl, Launch};
 
@@ -90,6 +90,13 @@ pub fn read(buffer: &Buffer) -> Vec<f64> {
 
 pub fn write(buffer: &Buffer, values: &[f64]) {
     buffer.spec().write(values, 0, &mut buffer.write::<u8>());
+}
+
+/// Runs `f` on a view of the inputs.
+pub fn inputs_of<R>(buffers: &Buffers, f: impl FnOnce(&View) -> R) -> R {
+    let specs: Vec<TensorSpec> = buffers.0.iter().map(|b| b.spec().clone()).collect();
+    let guards: Vec<_> = buffers.0.iter().map(|b| (b.spec().role == Role::In).then(|| b.read::<u8>())).collect();
+    f(&View { specs: &specs, bytes: guards.iter().map(|g| g.as_deref()).collect() })
 }
 
 fn outputs(buffers: &Buffers) -> Vec<Buffer> {

@@ -3,11 +3,15 @@
 
 pub mod attention;
 mod elem;
+mod f8;
 mod jobs;
+mod product;
 mod rows;
 
 pub use elem::{Elem, Real};
+pub use f8::{E4m3, E5m2};
 pub use jobs::{Jobs, each_job};
+pub use product::{Scales, Side, round_rows};
 pub use rows::{PIECE, Row, ahead, exp, exp_sum, max, max_exp_sum, put, rms_rstd, sigmoid, simd, sum, sum2};
 
 use kmark_core::case::Case;
@@ -32,8 +36,14 @@ impl Impl for CpuImpl {
     }
     fn hash(&self) -> String {
         let mut h = blake3::Hasher::new();
-        for part in [self.name, self.source, include_str!("elem.rs"), include_str!("jobs.rs"), include_str!("rows.rs")]
-        {
+        let shared = [
+            include_str!("elem.rs"),
+            include_str!("f8.rs"),
+            include_str!("jobs.rs"),
+            include_str!("product.rs"),
+            include_str!("rows.rs"),
+        ];
+        for part in [self.name, self.source].into_iter().chain(shared) {
             h.update(part.as_bytes());
         }
         h.finalize().to_hex()[..16].to_string()
@@ -46,8 +56,8 @@ impl Impl for CpuImpl {
     }
 }
 
-/// Runs `$body` with `$T` standing for the Rust type of a float dtype.
-macro_rules! by_float {
+/// Runs `$body` with `$T` standing for the Rust type of a float dtype that accumulates in f32.
+macro_rules! by_short_float {
     ($dtype:expr, $T:ident => $body:expr) => {
         match $dtype {
             kmark_core::dtype::DType::F32 => {
@@ -62,15 +72,55 @@ macro_rules! by_float {
                 type $T = half::bf16;
                 $body
             }
+            other => panic!("no CPU implementation for {other}: the case should have been refused"),
+        }
+    };
+}
+pub(crate) use by_short_float;
+
+/// Runs `$body` with `$T` standing for the Rust type of a float dtype.
+macro_rules! by_float {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        match $dtype {
             kmark_core::dtype::DType::F64 => {
                 type $T = f64;
+                $body
+            }
+            other => $crate::cpu::by_short_float!(other, $T => $body),
+        }
+    };
+}
+pub(crate) use by_float;
+
+/// Runs `$body` with `$T` standing for the Rust type of an 8-bit float dtype.
+macro_rules! by_f8 {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        match $dtype {
+            kmark_core::dtype::DType::F8e4m3 => {
+                type $T = $crate::cpu::E4m3;
+                $body
+            }
+            kmark_core::dtype::DType::F8e5m2 => {
+                type $T = $crate::cpu::E5m2;
                 $body
             }
             other => panic!("no CPU implementation for {other}: the case should have been refused"),
         }
     };
 }
-pub(crate) use by_float;
+pub(crate) use by_f8;
+
+/// Runs `$body` with `$T` standing for the Rust type of any float dtype. Apart from `by_float`, because most ops know
+/// no 8-bit floats and need no code for them.
+macro_rules! by_any_float {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        match $dtype.size() {
+            1 => $crate::cpu::by_f8!($dtype, $T => $body),
+            _ => $crate::cpu::by_float!($dtype, $T => $body),
+        }
+    };
+}
+pub(crate) use by_any_float;
 
 /// A weight vector of any float dtype, widened to the accumulator of the activations.
 pub fn widen_weight<A: Real>(buffer: &kmark_device::buffer::Buffer) -> Vec<A> {

@@ -148,6 +148,8 @@ pub fn gate_and_up(c: &Case, inputs: &View, row: usize) -> (Vec<f64>, Vec<f64>) 
         return (inputs.take("x", row * 2 * n, n), inputs.take("x", (row * 2 + 1) * n, n));
     }
     (inputs.take("gate", row * n, n), inputs.take("up", row * n, n))
+}
+
 /// Lengths of `count` sequences or groups, at most `max` each: the first is full, the third empty. They are part of the
 /// case, not of its values: shapes and costs depend on them.
 pub fn ragged(count: usize, max: usize) -> Vec<usize> {

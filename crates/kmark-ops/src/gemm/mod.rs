@@ -1,0 +1,160 @@
+//! Product of two matrices in every orientation, with scales for 8-bit operands and a bias on request.
+
+mod cpu;
+mod mutants;
+
+use crate::Entry;
+use crate::product::{BLOCK, Operand, Scales, derived_scale, products, slack};
+use kmark_core::case::Case;
+use kmark_core::cost::Cost;
+use kmark_core::dtype::DType;
+use kmark_core::fill::Fill;
+use kmark_core::gate::{Block, Region, Sink};
+use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op, WEIGHT_DTYPES, YES_NO};
+use kmark_core::tensor::{Role, TensorSpec, View};
+use std::ops::Range;
+
+pub static ENTRY: Entry = Entry { op: &Gemm, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+
+struct Gemm;
+
+impl Op for Gemm {
+    fn name(&self) -> &'static str {
+        "gemm"
+    }
+    fn about(&self) -> &'static str {
+        "d = scales * (a b) + bias; layout says how a and b are stored: n = a[m,k], b[k,n]; t = a[k,m], b[n,k]"
+    }
+    fn axes(&self) -> &'static [Axis] {
+        const SIZES: &[u64] = &[1, 2, 7, 16, 33, 64, 130, 257];
+        &[
+            Axis { name: "m", about: "rows of a and d", tries: SIZES },
+            Axis { name: "n", about: "columns of b and d", tries: SIZES },
+            Axis { name: "k", about: "length of the sums", tries: &[1, 2, 5, 16, 64, 127, 128, 129, 300, 513] },
+        ]
+    }
+    fn attrs(&self) -> &'static [Attr] {
+        &[
+            Attr {
+                name: "layout",
+                kind: AttrKind::OneOf(&["nn", "nt", "tn", "tt"]),
+                default: "nn",
+                about: "a, then b: n as in the formula, t transposed in memory",
+            },
+            Attr {
+                name: "scale",
+                kind: AttrKind::OneOf(&["none", "tensor", "row", "block"]),
+                default: "none",
+                about: "f8 only: one scale each; one per row of a and column of b; per 128 of k (and 128 columns of b)",
+            },
+            Attr { name: "bias", kind: YES_NO, default: "no", about: "whether bias[n] is added" },
+            Attr { name: "out", kind: WEIGHT_DTYPES, default: "same", about: "dtype of d and bias; f8: same is bf16" },
+            MEMORY,
+        ]
+    }
+    fn dtypes(&self) -> &'static [DType] {
+        &[DType::F32, DType::F16, DType::Bf16, DType::F64, DType::F8e4m3, DType::F8e5m2]
+    }
+    fn default_configs(&self) -> &'static [&'static str] {
+        &["1024x1024x1024", "4096x4096x4096"]
+    }
+    fn check(&self, c: &Case) -> Result<(), String> {
+        if c.attr("scale") != "none" && c.dtype.size() != 1 {
+            return Err(format!("scale = {} needs an 8-bit dtype, not {}", c.attr("scale"), c.dtype));
+        }
+        if c.attr("out") != "same" && c.dtype == DType::F64 {
+            return Err(format!("out = {} is not for f64, whose product is f64", c.attr("out")));
+        }
+        Ok(())
+    }
+    fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
+        let (m, n, k) = (c.axis("m"), c.axis("n"), c.axis("k"));
+        let normal = Fill::Normal { mean: 0.0, std: 1.0 };
+        let matrix = |name, along: bool, count: usize| {
+            let shape = if along { [count, k] } else { [k, count] };
+            TensorSpec::input(name, c.dtype, &shape, normal).laid_out(c.attr("memory"))
+        };
+        let mut t = vec![matrix("a", !across(c).0, m), matrix("b", !across(c).1, n)];
+        if c.attr("scale") != "none" {
+            let blocks = k.div_ceil(BLOCK);
+            let (a, b) = match c.attr("scale") {
+                "tensor" => (vec![1], vec![1]),
+                "row" => (vec![m], vec![n]),
+                _ => (vec![m, blocks], vec![n.div_ceil(BLOCK), blocks]),
+            };
+            t.push(TensorSpec::input("a_scale", DType::F32, &a, Fill::Derived));
+            t.push(TensorSpec::input("b_scale", DType::F32, &b, Fill::Derived));
+        }
+        if c.flag("bias") {
+            t.push(TensorSpec::input("bias", out_dtype(c), &[n], normal));
+        }
+        t.push(TensorSpec::output("d", out_dtype(c), &[m, n]).laid_out(c.attr("memory")));
+        t
+    }
+    fn cost(&self, c: &Case) -> Cost {
+        let (m, n, k) = (c.axis("m") as u64, c.axis("n") as u64, c.axis("k") as u64);
+        let bytes = |role: Role| {
+            let tensors = self.tensors(c);
+            tensors.iter().filter(|t| t.role == role).map(|t| (t.elems() * t.dtype.size()) as u64).sum()
+        };
+        let bias = if c.flag("bias") { m * n } else { 0 };
+        Cost { bytes_read: bytes(Role::In), bytes_written: bytes(Role::Out), flops: 2 * m * n * k + bias }
+    }
+    fn derive(&self, c: &Case, tensor: &str, inputs: &View, rows: Range<usize>, out: &mut [f64]) {
+        let spec = inputs.specs.iter().find(|s| s.name == tensor).expect("a tensor of the case");
+        let width = if spec.shape.len() > 1 { spec.row_len() } else { 1 };
+        for (row, out) in rows.zip(out.chunks_mut(width)) {
+            out.iter_mut().enumerate().for_each(|(i, v)| *v = derived_scale(c, tensor, row, i));
+        }
+    }
+    fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
+        let (m, n, k) = (c.axis("m"), c.axis("n"), c.axis("k"));
+        let (a, b) = operands(c, inputs);
+        let bias = c.flag("bias").then(|| inputs.all("bias"));
+        let (factor, u) = (slack(c.dtype, k), c.acc().unit());
+        products(&a, 0..m, &b, 0..n, |row, column, sums, sizes| {
+            let (mut d, mut slack) = (sums.to_vec(), Vec::new());
+            for (i, d) in d.iter_mut().enumerate() {
+                let bias = bias.as_ref().map_or(0.0, |b| b[column + i]);
+                // Scales multiplied, the product scaled and the bias added: each rounds in the accumulator.
+                let after = u * (4.0 * d.abs() + 2.0 * bias.abs());
+                *d += bias;
+                slack.push(factor * sizes[i] + after);
+            }
+            let start = row * n + column;
+            sink.put(Block { tensor: "d", start, expect: &d, slack: &slack, region: Region::One(0) });
+        });
+    }
+}
+
+fn out_dtype(c: &Case) -> DType {
+    if c.dtype.size() == 1 && c.attr("out") == "same" { DType::Bf16 } else { c.attr_dtype("out") }
+}
+
+/// Whether the rows of a and of b in memory run across the vectors that are multiplied.
+fn across(c: &Case) -> (bool, bool) {
+    let layout = c.attr("layout").as_bytes();
+    (layout[0] == b't', layout[1] == b'n')
+}
+
+/// How many vectors of a and of b share a row of scales, and how many scales a row has; none if nothing is scaled.
+fn scale_spans(c: &Case) -> Option<[usize; 3]> {
+    match c.attr("scale") {
+        "none" => None,
+        "tensor" => Some([c.axis("m"), c.axis("n"), 1]),
+        "row" => Some([1, 1, 1]),
+        _ => Some([1, BLOCK, c.axis("k").div_ceil(BLOCK)]),
+    }
+}
+
+fn operands<'a>(c: &Case, inputs: &'a View<'a>) -> (Operand<'a>, Operand<'a>) {
+    let spans = scale_spans(c);
+    let scales = |name, which: usize| {
+        spans.map(|s: [usize; 3]| Scales { values: inputs.all(name), width: s[2], span: s[which] })
+    };
+    let ((across_a, across_b), k) = (across(c), c.axis("k"));
+    (
+        Operand { inputs, name: "a", count: c.axis("m"), k, across: across_a, scales: scales("a_scale", 0) },
+        Operand { inputs, name: "b", count: c.axis("n"), k, across: across_b, scales: scales("b_scale", 1) },
+    )
+}

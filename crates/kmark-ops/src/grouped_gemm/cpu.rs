@@ -1,0 +1,135 @@
+//! Products of groups of rows on the CPU. Which rows belong to which group is read from memory at every launch, as a
+//! kernel must do it.
+
+use super::{masked, scaled};
+use crate::cpu::{CpuImpl, Elem, Real, Scales, Side, by_any_float, by_float, round_rows};
+use crate::product::BLOCK;
+use kmark_core::case::Case;
+use kmark_device::buffer::{Buffer, Buffers};
+use kmark_device::cpu::matmul::{Into, Scalar, matmul};
+use kmark_device::{Impl, Launch};
+use std::ops::Range;
+
+pub static IMPLS: &[&dyn Impl] = &[
+    &CpuImpl { name: "cpu/naive", about: "plain loops, one thread", source: include_str!("cpu.rs"), bind: bind_naive },
+    &CpuImpl {
+        name: "cpu/simd",
+        about: "group by group: widened, multiplied by the gemm crate on all cores, rounded",
+        source: include_str!("cpu.rs"),
+        bind: bind_simd,
+    },
+];
+
+/// What both impls need to find their way.
+struct Plan {
+    /// Rows of a slot, if groups lie in slots.
+    slot: Option<usize>,
+    n: usize,
+    k: usize,
+    a: Buffer,
+    b: Buffer,
+    scales: Option<[Buffer; 2]>,
+    index: Buffer,
+    d: Buffer,
+}
+
+impl Plan {
+    fn new(c: &Case, b: &Buffers) -> Plan {
+        Plan {
+            slot: masked(c).then(|| c.axis("m")),
+            n: c.axis("n"),
+            k: c.axis("k"),
+            a: b.get("a"),
+            b: b.get("b"),
+            scales: scaled(c).then(|| [b.get("a_scale"), b.get("b_scale")]),
+            index: b.get(if masked(c) { "count" } else { "group" }),
+            d: b.get("d"),
+        }
+    }
+
+    /// Groups that have rows, and which.
+    fn groups(&self) -> Vec<(usize, Range<usize>)> {
+        let index = self.index.read::<i32>();
+        let all: Vec<(i32, Range<usize>)> = match self.slot {
+            Some(slot) => {
+                let rows = |g: usize| g * slot..g * slot + index[g] as usize;
+                (0..index.len()).map(|g| (g as i32, rows(g))).collect()
+            }
+            None => {
+                let mut next = 0;
+                let runs = index.chunk_by(|a, b| a == b).map(|run| {
+                    next += run.len();
+                    (run[0], next - run.len()..next)
+                });
+                runs.collect()
+            }
+        };
+        // Padding has a negative group.
+        all.into_iter().filter(|(g, rows)| *g >= 0 && !rows.is_empty()).map(|(g, rows)| (g as usize, rows)).collect()
+    }
+
+    /// Runs `f` on the rows of every group: which they are, the rows of a, and the columns of the group's matrix.
+    fn each_group<T: Elem>(&self, mut f: impl FnMut(Range<usize>, Side<T>, Side<T>)) {
+        let (n, k) = (self.n, self.k);
+        let (a, b) = (self.a.read::<T>(), self.b.read::<T>());
+        let scales = self.scales.as_ref().map(|s| [s[0].read::<f32>(), s[1].read::<f32>()]);
+        let width = k.div_ceil(BLOCK);
+        for (g, rows) in self.groups() {
+            let side = |data, count, which: usize, first_scale: usize, span| {
+                let values = scales.as_ref().map(|s| &s[which][first_scale * width..]);
+                let scales = values.map(|values| Scales { values, width, span });
+                Side { data, count, k, pitch: k, across: false, scales }
+            };
+            let a = side(&a[rows.start * k..rows.end * k], rows.len(), 0, rows.start, 1);
+            let b = side(&b[g * n * k..(g + 1) * n * k], n, 1, g * n.div_ceil(BLOCK), BLOCK);
+            f(rows, a, b);
+        }
+    }
+}
+
+fn bind_naive(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+    let plan = Plan::new(c, b);
+    by_any_float!(c.dtype, T => Box::new(move || by_float!(plan.d.spec().dtype, O => naive::<T, O>(&plan))))
+}
+
+fn naive<T: Elem, O: Elem>(plan: &Plan)
+where
+    T::Acc: Scalar,
+{
+    let mut d = plan.d.write::<O>();
+    plan.each_group::<T>(|rows, a, b| {
+        for i in 0..rows.len() {
+            for j in 0..plan.n {
+                let mut sum = 0.0;
+                for x in 0..plan.k {
+                    sum += a.get(i, x) * b.get(j, x);
+                }
+                d[(rows.start + i) * plan.n + j] = O::down(O::Acc::from_f64(sum));
+            }
+        }
+    });
+}
+
+fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+    let plan = Plan::new(c, b);
+    by_any_float!(c.dtype, T => simd_launch::<T>(plan))
+}
+
+fn simd_launch<T: Elem>(plan: Plan) -> Box<dyn Launch>
+where
+    T::Acc: Scalar,
+{
+    // Kept from group to group and from launch to launch: fresh memory would be paged in anew.
+    let (mut wide_a, mut wide_b, mut product) = (Vec::new(), Vec::new(), Vec::new());
+    Box::new(move || {
+        let n = plan.n;
+        by_float!(plan.d.spec().dtype, O => {
+            let mut d = plan.d.write::<O>();
+            plan.each_group::<T>(|rows, a, b| {
+                product.resize(rows.len() * n, <T::Acc as Real>::ZERO);
+                matmul(&mut product, n, a.wide(&mut wide_a), b.wide(&mut wide_b).transposed(), Into::Set, true);
+                round_rows::<T::Acc, O>(&mut product, n, &mut d[rows.start * n..rows.end * n], n, |_| {});
+            });
+        })
+    })
+}

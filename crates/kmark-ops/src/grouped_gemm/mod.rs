@@ -1,0 +1,196 @@
+//! Products of groups of rows, each with a matrix of its own: the experts of a mixture. Rows lie one group after the
+//! other, padded, or each group in a slot of full size.
+
+mod cpu;
+mod mutants;
+
+use crate::product::{BLOCK, Operand, Scales, derived_scale, products, slack};
+use crate::{Entry, truth};
+use kmark_core::case::Case;
+use kmark_core::cost::Cost;
+use kmark_core::dtype::DType;
+use kmark_core::fill::Fill;
+use kmark_core::gate::{Block, Region, Sink};
+use kmark_core::op::{Attr, AttrKind, Axis, Op};
+use kmark_core::tensor::{TensorSpec, View};
+use std::ops::Range;
+
+pub static ENTRY: Entry = Entry { op: &GroupedGemm, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+
+struct GroupedGemm;
+
+impl Op for GroupedGemm {
+    fn name(&self) -> &'static str {
+        "grouped-gemm"
+    }
+    fn about(&self) -> &'static str {
+        "d = a b[group of the row]^T with b[g,n,k]; f8e4m3 with scales per 128 of k; padding rows of d are nobody's"
+    }
+    fn axes(&self) -> &'static [Axis] {
+        &[
+            Axis { name: "g", about: "groups", tries: &[1, 2, 3, 5] },
+            Axis { name: "m", about: "rows of a group, at most", tries: &[1, 3, 16, 40] },
+            Axis { name: "n", about: "columns of d", tries: &[1, 8, 40, 130] },
+            Axis { name: "k", about: "length of the sums", tries: &[1, 16, 128, 130, 257] },
+        ]
+    }
+    fn attrs(&self) -> &'static [Attr] {
+        &[
+            Attr {
+                name: "form",
+                kind: AttrKind::OneOf(&["contiguous", "masked"]),
+                default: "contiguous",
+                about: "a[rows,k] and the group of each row (-1: padding), or a[g,m,k] and how many rows of each count",
+            },
+            Attr {
+                name: "lengths",
+                kind: AttrKind::OneOf(&["equal", "ragged"]),
+                default: "equal",
+                about: "m rows in every group, or from none to m",
+            },
+            Attr {
+                name: "align",
+                kind: AttrKind::Size(&[1, 4, 16]),
+                default: "128",
+                about: "contiguous: each group is padded to a multiple of so many rows",
+            },
+        ]
+    }
+    fn dtypes(&self) -> &'static [DType] {
+        &[DType::Bf16, DType::F16, DType::F32, DType::F8e4m3]
+    }
+    fn default_configs(&self) -> &'static [&'static str] {
+        &["8x512x4096x4096"]
+    }
+    fn check(&self, c: &Case) -> Result<(), String> {
+        // Shapes and costs walk over the groups.
+        if c.axis("g") > 1 << 16 {
+            return Err(format!("g = {} is more than 65536 groups", c.axis("g")));
+        }
+        Ok(())
+    }
+    fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
+        let (g, n, k) = (c.axis("g"), c.axis("n"), c.axis("k"));
+        let (rows, blocks) = (Groups::new(c).total, k.div_ceil(BLOCK));
+        let normal = Fill::Normal { mean: 0.0, std: 1.0 };
+        let by_row = |last: usize| if masked(c) { vec![g, c.axis("m"), last] } else { vec![rows, last] };
+        let mut t = vec![
+            TensorSpec::input("a", c.dtype, &by_row(k), normal),
+            TensorSpec::input("b", c.dtype, &[g, n, k], normal),
+        ];
+        if scaled(c) {
+            t.push(TensorSpec::input("a_scale", DType::F32, &by_row(blocks), Fill::Derived));
+            t.push(TensorSpec::input("b_scale", DType::F32, &[g, n.div_ceil(BLOCK), blocks], Fill::Derived));
+        }
+        t.push(match masked(c) {
+            true => TensorSpec::input("count", DType::I32, &[g], Fill::Derived),
+            false => TensorSpec::input("group", DType::I32, &[rows], Fill::Derived),
+        });
+        t.push(TensorSpec::output("d", if scaled(c) { DType::Bf16 } else { c.dtype }, &by_row(n)));
+        t
+    }
+    /// Of rows that are padding and of matrices without rows nothing need be read.
+    fn cost(&self, c: &Case) -> Cost {
+        let (n, k) = (c.axis("n"), c.axis("k"));
+        let groups = Groups::new(c);
+        let rows: usize = groups.lens.iter().sum();
+        let used = groups.lens.iter().filter(|len| **len > 0).count();
+        let size = |name| self.tensors(c).iter().find(|t| t.name == name).map_or(0, |t| t.dtype.size());
+        let (blocks, e) = (k.div_ceil(BLOCK), c.dtype.size());
+        let scales = if scaled(c) { 4 * blocks * (rows + used * n.div_ceil(BLOCK)) } else { 0 };
+        let index = 4 * if masked(c) { c.axis("g") } else { groups.total };
+        Cost {
+            bytes_read: ((rows + used * n) * k * e + scales + index) as u64,
+            bytes_written: (rows * n * size("d")) as u64,
+            flops: (2 * rows * n * k) as u64,
+        }
+    }
+    fn derive(&self, c: &Case, tensor: &str, _: &View, rows: Range<usize>, out: &mut [f64]) {
+        let groups = Groups::new(c);
+        match tensor {
+            "count" => rows.zip(out).for_each(|(i, v)| *v = groups.lens[i] as f64),
+            "group" => rows.zip(out).for_each(|(row, v)| *v = groups.of(row).map_or(-1.0, |g| g as f64)),
+            _ => {
+                for (row, out) in rows.zip(out.chunks_mut(c.axis("k").div_ceil(BLOCK))) {
+                    out.iter_mut().enumerate().for_each(|(i, v)| *v = derived_scale(c, tensor, row, i));
+                }
+            }
+        }
+    }
+    fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
+        let n = c.axis("n");
+        let (groups, a, b) = (Groups::new(c), rows_of_a(c, inputs), columns_of_b(c, inputs));
+        let (factor, u) = (slack(c.dtype, c.axis("k")), c.acc().unit());
+        let put = |start, expect: &[f64], slack: &[f64]| {
+            sink.put(Block { tensor: "d", start, expect, slack, region: Region::One(0) });
+        };
+        for g in 0..groups.lens.len() {
+            products(&a, groups.rows(g), &b, g * n..(g + 1) * n, |row, column, d, sizes| {
+                let slack: Vec<f64> = d.iter().zip(sizes).map(|(d, s)| factor * s + 4.0 * u * d.abs()).collect();
+                put(row * n + column - g * n, d, &slack);
+            });
+        }
+        let (zeros, free) = (vec![0.0; n], vec![f64::INFINITY; n]);
+        (0..groups.total).filter(|row| groups.of(*row).is_none()).for_each(|row| put(row * n, &zeros, &free));
+    }
+}
+
+fn masked(c: &Case) -> bool {
+    c.attr("form") == "masked"
+}
+
+fn scaled(c: &Case) -> bool {
+    c.dtype.size() == 1
+}
+
+/// Where the rows of each group lie.
+struct Groups {
+    starts: Vec<usize>,
+    lens: Vec<usize>,
+    /// Rows in all, padding included.
+    total: usize,
+}
+
+impl Groups {
+    fn new(c: &Case) -> Groups {
+        let (g, m, align) = (c.axis("g"), c.axis("m"), c.count("align"));
+        let lens = if c.attr("lengths") == "ragged" { truth::ragged(g, m) } else { vec![m; g] };
+        let slot = |len: &usize| if masked(c) { m } else { len.next_multiple_of(align) };
+        let mut total = 0;
+        let starts = (lens.iter().map(slot))
+            .map(|slot| {
+                total += slot;
+                total - slot
+            })
+            .collect();
+        Groups { starts, lens, total }
+    }
+    fn rows(&self, group: usize) -> Range<usize> {
+        self.starts[group]..self.starts[group] + self.lens[group]
+    }
+    /// The group of a row; none if it is padding.
+    fn of(&self, row: usize) -> Option<usize> {
+        // The last group that starts here or before; an empty one shares its start with the one behind it.
+        let group = self.starts.partition_point(|start| *start <= row).checked_sub(1)?;
+        self.rows(group).contains(&row).then_some(group)
+    }
+}
+
+fn rows_of_a<'a>(c: &Case, inputs: &'a View<'a>) -> Operand<'a> {
+    let (k, count) = (c.axis("k"), Groups::new(c).total);
+    let scales = || Scales { values: inputs.all("a_scale"), width: k.div_ceil(BLOCK), span: 1 };
+    Operand { inputs, name: "a", count, k, across: false, scales: scaled(c).then(scales) }
+}
+
+/// The columns of all groups, one after the other.
+fn columns_of_b<'a>(c: &Case, inputs: &'a View<'a>) -> Operand<'a> {
+    let (k, n, count) = (c.axis("k"), c.axis("n"), c.axis("g") * c.axis("n"));
+    let scales = || {
+        let (all, width) = (inputs.all("b_scale"), k.div_ceil(BLOCK));
+        // Blocks of columns start anew in every group, so each column gets scales of its own.
+        let row = |column: usize| column / n * n.div_ceil(BLOCK) + column % n / BLOCK;
+        let values = (0..count).flat_map(|column| &all[row(column) * width..][..width]).copied().collect();
+        Scales { values, width, span: 1 }
+    };
+    Operand { inputs, name: "b", count, k, across: false, scales: scaled(c).then(scales) }
+}

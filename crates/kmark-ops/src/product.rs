@@ -1,0 +1,198 @@
+//! Products of matrices on the side of truth: operands read in f64, their scales, the products, and how far a kernel may
+//! be off.
+
+use kmark_core::case::Case;
+use kmark_core::dtype::DType;
+use kmark_core::fill::{key, philox};
+use kmark_core::op::by_blocks;
+use kmark_core::tensor::View;
+use std::ops::Range;
+
+/// Elements that share a scale where scales are per block.
+pub const BLOCK: usize = 128;
+
+/// The scale in row `row` and column `column` of scale tensor `tensor`, for the case's seed. Neighbours in either direction
+/// differ by a factor of 1.6 at least, so that a scale taken from the wrong place shows.
+pub fn derived_scale(case: &Case, tensor: &str, row: usize, column: usize) -> f64 {
+    let [random, ..] = philox(key(case.seed, tensor), (row as u64) << 32 | column as u64);
+    let exponent = (2 * row + column) % 5;
+    0.25 * (1u64 << exponent) as f64 * (1.0 + 0.25 * (random >> 8) as f64 / (1 << 24) as f64)
+}
+
+/// Scales of an operand: `width` for each `span` of its vectors, one per block of the inner dimension or one in all.
+pub struct Scales {
+    pub values: Vec<f64>,
+    pub width: usize,
+    pub span: usize,
+}
+
+/// One operand in a view: vectors of length `k`, rows of the first operand or columns of the second.
+pub struct Operand<'a> {
+    pub inputs: &'a View<'a>,
+    pub name: &'static str,
+    pub count: usize,
+    pub k: usize,
+    /// Whether the tensor's rows run across the vectors instead of along them.
+    pub across: bool,
+    pub scales: Option<Scales>,
+}
+
+/// Some vectors of an operand, one after the other, scales applied: nothing is rounded.
+pub struct Vectors {
+    pub data: Vec<f64>,
+    pub k: usize,
+}
+
+impl Operand<'_> {
+    pub fn vectors(&self, at: Range<usize>) -> Vectors {
+        let (k, count) = (self.k, at.len());
+        let mut data = vec![0.0; count * k];
+        if self.across {
+            let mut row = vec![0.0; count];
+            for x in 0..k {
+                self.inputs.read(self.name, x * self.count + at.start, &mut row);
+                row.iter().enumerate().for_each(|(v, value)| data[v * k + x] = *value);
+            }
+        } else {
+            self.inputs.read(self.name, at.start * k, &mut data);
+        }
+        if let Some(Scales { values, width, span }) = &self.scales {
+            let block = if *width == 1 { k } else { BLOCK };
+            for (v, vector) in at.zip(data.chunks_mut(k)) {
+                let scales = &values[v / span * width..][..*width];
+                vector.chunks_mut(block).zip(scales).for_each(|(part, s)| part.iter_mut().for_each(|x| *x *= s));
+            }
+        }
+        Vectors { data, k }
+    }
+
+    pub fn all(&self) -> Vectors {
+        self.vectors(0..self.count)
+    }
+}
+
+impl Vectors {
+    pub fn iter(&self) -> impl Iterator<Item = &[f64]> {
+        self.data.chunks(self.k)
+    }
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut [f64]> {
+        self.data.chunks_mut(self.k)
+    }
+    fn norms(&self) -> Vec<f64> {
+        self.iter().map(|v| dot(v, v).sqrt()).collect()
+    }
+    /// Every vector times every vector of `other`, row-major.
+    pub fn times(&self, other: &Vectors) -> Vec<f64> {
+        self.iter().flat_map(|a| other.iter().map(move |b| dot(a, b))).collect()
+    }
+}
+
+/// In eight partial sums, because one long chain of additions waits for each.
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    let ((ac, ar), (bc, br)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
+    let mut sums = [0.0; 8];
+    for (a, b) in ac.iter().zip(bc) {
+        for i in 0..8 {
+            sums[i] += a[i] * b[i];
+        }
+    }
+    sums.iter().sum::<f64>() + ar.iter().zip(br).map(|(a, b)| a * b).sum::<f64>()
+}
+
+/// How far a product may be off, as a factor of the norms of its two vectors. Terms of either sign: their sum and its
+/// error grow like a random walk, so this is sqrt(k) below what magnitudes would allow.
+pub fn slack(dtype: DType, k: usize) -> f64 {
+    let root = (k as f64).sqrt();
+    let sum = dtype.accumulator().unit() * 4.0 * (8.0 + root) / root;
+    // Tensor cores add 8-bit products in about 14 bits between promotions to f32. The mean of |ab| is 0.64 of what the
+    // norms say, for normal numbers.
+    let short = if dtype.size() == 1 { 0.64 / 8192.0 } else { 0.0 };
+    sum + short
+}
+
+/// Values of an operand held in f64 at a time: 64 MiB.
+const PANEL: usize = 1 << 23;
+/// Rows at a time, and columns that stay in the cache while those rows are multiplied with them.
+const TILE: usize = 16;
+
+/// Calls `put` with runs of the product of some vectors of `a` with some of `b`: the vector of `a`, the first of `b`,
+/// the products and for each the product of the norms. In parallel, every pair once.
+pub fn products(
+    a: &Operand,
+    rows: Range<usize>,
+    b: &Operand,
+    columns: Range<usize>,
+    put: impl Fn(usize, usize, &[f64], &[f64]) + Sync,
+) {
+    in_panels((PANEL / b.k).max(TILE), a, rows, b, columns, put)
+}
+
+/// The same, `width` vectors of `b` at a time.
+fn in_panels(
+    width: usize,
+    a: &Operand,
+    rows: Range<usize>,
+    b: &Operand,
+    columns: Range<usize>,
+    put: impl Fn(usize, usize, &[f64], &[f64]) + Sync,
+) {
+    for start in columns.clone().step_by(width) {
+        let panel = b.vectors(start..(start + width).min(columns.end));
+        let norms = panel.norms();
+        by_blocks(rows.len(), TILE, |at| {
+            let first = rows.start + at.start;
+            let block = a.vectors(first..first + at.len());
+            let mut out = vec![0.0; at.len() * norms.len()];
+            for (t, tile) in panel.data.chunks(TILE * b.k).enumerate() {
+                for (a, out) in block.iter().zip(out.chunks_mut(norms.len())) {
+                    let out = &mut out[t * TILE..];
+                    tile.chunks(b.k).zip(out).for_each(|(b, out)| *out = dot(a, b));
+                }
+            }
+            for ((i, norm), out) in block.norms().iter().enumerate().zip(out.chunks(norms.len())) {
+                let sizes: Vec<f64> = norms.iter().map(|n| n * norm).collect();
+                put(first + i, start, out, &sizes);
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kmark_core::fill::{Fill, fill};
+    use kmark_core::tensor::TensorSpec;
+    use std::sync::Mutex;
+
+    /// Several panels and tiles, against the plain sum.
+    #[test]
+    fn every_pair_is_multiplied_once() {
+        let (m, n, k) = (19, 100, 45);
+        let spec =
+            |name, shape: &[usize]| TensorSpec::input(name, DType::F8e4m3, shape, Fill::Normal { mean: 0.0, std: 1.0 });
+        let specs = [spec("a", &[m, k]), spec("b", &[k, n])];
+        let bytes: Vec<Vec<u8>> = (specs.iter())
+            .map(|s| {
+                let mut bytes = vec![0; s.bytes()];
+                fill(s, 7, &mut bytes);
+                bytes
+            })
+            .collect();
+        let view = View { specs: &specs, bytes: bytes.iter().map(|b| Some(b.as_slice())).collect() };
+        let a = Operand { inputs: &view, name: "a", count: m, k, across: false, scales: None };
+        let b = Operand { inputs: &view, name: "b", count: n, k, across: true, scales: None };
+        let seen = Mutex::new(vec![0.0; m * n]);
+        in_panels(40, &a, 1..m, &b, 2..n, |row, column, values, sizes| {
+            assert!(values.iter().zip(sizes).all(|(v, s)| v.abs() <= *s));
+            let mut seen = seen.lock().unwrap();
+            values.iter().enumerate().for_each(|(i, v)| seen[row * n + column + i] += v);
+        });
+        let seen = seen.into_inner().unwrap();
+        let (wa, wb) = (view.all("a"), view.all("b"));
+        for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
+            let sum = (0..k).map(|x| wa[i * k + x] * wb[x * n + j]).sum();
+            let plain: f64 = if i >= 1 && j >= 2 { sum } else { 0.0 };
+            assert!((plain - seen[i * n + j]).abs() < 1e-12, "{i} {j}");
+        }
+    }
+}
