@@ -165,11 +165,11 @@ impl DType {
         let fraction_bits = f.precision - 1;
         let sign = if v.is_sign_negative() { 0x80 } else { 0 };
         let r = self.round(v).abs();
-        if r.is_nan() {
-            return sign | 0x7f;
+        if r.is_nan() || (r.is_infinite() && self == Self::F8e4m3) {
+            return sign | 0x7f; // e4m3 has no infinity
         }
         if r.is_infinite() {
-            return sign | 0x7c; // only e5m2 has an infinity
+            return sign | 0x7c;
         }
         let exp = if r == 0.0 { f.min_exp } else { exponent(r).max(f.min_exp) };
         let units = (r / pow2(exp - fraction_bits)) as u8;
@@ -211,6 +211,8 @@ mod tests {
                 }
             }
         }
+        assert_eq!(DType::F8e4m3.encode_f8(f64::INFINITY), 0x7f);
+        assert_eq!(DType::F8e5m2.encode_f8(f64::NEG_INFINITY), 0xfc);
         assert_eq!(DType::F8e4m3.decode_f8(0x7e), 448.0);
         assert_eq!(DType::F8e5m2.decode_f8(0x7b), 57344.0);
     }

@@ -10,6 +10,7 @@ use kmark_core::fill::{Fill, fill};
 use kmark_core::gate::{Gate, Verify};
 use kmark_core::op::{Op, by_rows};
 use kmark_core::tensor::{Role, TensorSpec, View};
+use std::ops::Range;
 
 pub struct Problem {
     op: &'static dyn Op,
@@ -122,6 +123,12 @@ impl Problem {
         for ((spec, bytes), known) in self.specs.iter().zip(&guards).zip(&self.hashes) {
             if known.is_some_and(|known| known != hash(bytes)) {
                 problems.push(format!("input {} was changed", spec.name));
+            }
+        }
+        for ((spec, bytes), before) in self.specs.iter().zip(&guards).zip(&self.pristine) {
+            let changed = |gap: &Range<usize>| before.as_ref().is_some_and(|b| b[gap.clone()] != bytes[gap.clone()]);
+            if let Some(row) = spec.gaps().position(|gap| changed(&gap)) {
+                problems.push(format!("memory was written between the rows of {}, behind row {row}", spec.name));
             }
         }
         if problems.iter().any(|p| p.starts_with("input ")) {

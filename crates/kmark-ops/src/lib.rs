@@ -3,7 +3,6 @@
 
 mod cpu;
 pub mod mutants;
-mod product;
 mod truth;
 
 mod add_rmsnorm;

@@ -4,7 +4,7 @@ mod cpu;
 mod mutants;
 
 use crate::Entry;
-use crate::product::{BLOCK, Operand, Scales, derived_scale, products, slack};
+use crate::truth::product::{BLOCK, Operand, Scales, derived_scale, products, slack};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::dtype::DType;

@@ -2,7 +2,7 @@
 
 use super::operands;
 use crate::mutants::{Mutant, edited, inputs_of, read};
-use crate::product::Operand;
+use crate::truth::product::Operand;
 use kmark_core::case::Case;
 use kmark_core::dtype::DType;
 use kmark_core::tensor::View;

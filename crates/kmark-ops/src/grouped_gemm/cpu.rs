@@ -3,7 +3,7 @@
 
 use super::{masked, scaled};
 use crate::cpu::{CpuImpl, Elem, Real, Scales, Side, by_any_float, by_float, round_rows};
-use crate::product::BLOCK;
+use crate::truth::product::BLOCK;
 use kmark_core::case::Case;
 use kmark_device::buffer::{Buffer, Buffers};
 use kmark_device::cpu::matmul::{Into, Scalar, matmul};

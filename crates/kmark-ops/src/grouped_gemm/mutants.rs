@@ -2,7 +2,7 @@
 
 use super::{Groups, columns_of_b, rows_of_a, scaled};
 use crate::mutants::{Mutant, edited, inputs_of};
-use crate::product::{BLOCK, Vectors};
+use crate::truth::product::{BLOCK, Vectors};
 use kmark_core::case::Case;
 use kmark_core::tensor::View;
 use kmark_device::Launch;

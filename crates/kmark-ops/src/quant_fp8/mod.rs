@@ -147,9 +147,7 @@ fn largest(c: &Case) -> f64 {
 }
 
 fn scale(c: &Case, amax: f64) -> f64 {
-    // Rounded as any kernel holds it, so that a power of two does not hang on the last bit.
-    let clamp = c.number("clamp") as f32 as f64;
-    let scale = amax.max(clamp) / largest(c);
+    let scale = amax.max(c.number("clamp")) / largest(c);
     if c.flag("pow2") { up_to_pow2(scale) } else { scale }
 }
 

@@ -2,6 +2,7 @@
 //! of a case.
 
 pub mod attention;
+pub mod product;
 
 use kmark_core::case::Case;
 use kmark_core::dtype::DType;

@@ -174,8 +174,9 @@ fn attention_varlen(c: &Case, inputs: &View, v: &mut Visited) {
     ["q", "cu_q", "cu_k", "o", "lse"].iter().for_each(|name| v.whole(name));
 }
 
-/// Pairs of a query token and a key that it sees in a paged cache; `visit` gets the key's row there.
-fn paged(c: &Case, inputs: &View, mut visit: impl FnMut(usize)) {
+/// Pairs of a query token and a key that it sees in a paged cache; `visit` gets the key's row there. Of the page table
+/// only entries of such keys are read.
+fn paged(c: &Case, inputs: &View, v: &mut Visited, mut visit: impl FnMut(&mut Visited, usize)) {
     let (queries, page) = (c.count("q") as i64, c.count("page"));
     let (table, lengths) = (integers(inputs, "page_table"), integers(inputs, "lengths"));
     let columns = inputs.spec("page_table").row_len();
@@ -184,7 +185,8 @@ fn paged(c: &Case, inputs: &View, mut visit: impl FnMut(usize)) {
             for j in (0..*length).filter(|j| sees(length - queries + t, *j, true, window(c))) {
                 let entry = sequence * columns + j as usize / page;
                 let row = table[entry] as usize * page + j as usize % page;
-                visit(row);
+                v.read("page_table", entry..entry + 1);
+                visit(v, row);
             }
         }
     }
@@ -192,7 +194,7 @@ fn paged(c: &Case, inputs: &View, mut visit: impl FnMut(usize)) {
 
 fn attention_decode(c: &Case, inputs: &View, v: &mut Visited) {
     let [hq, hkv, d] = ["hq", "hkv", "d"].map(|a| c.axis(a));
-    paged(c, inputs, |row| {
+    paged(c, inputs, v, |v, row| {
         for head in 0..hq {
             let at = (row * hkv + head / (hq / hkv)) * d;
             v.read("k_cache", at..at + d);
@@ -200,17 +202,17 @@ fn attention_decode(c: &Case, inputs: &View, v: &mut Visited) {
             v.multiply_adds(2 * d);
         }
     });
-    ["q", "page_table", "lengths", "o", "lse"].iter().for_each(|name| v.whole(name));
+    ["q", "lengths", "o", "lse"].iter().for_each(|name| v.whole(name));
 }
 
 /// Keys are whole rows of the cache, values their first `rank` columns: the same memory.
 fn mla_decode(c: &Case, inputs: &View, v: &mut Visited) {
     let (rank, width) = (c.count("rank"), c.count("rank") + c.count("rope"));
-    paged(c, inputs, |row| {
+    paged(c, inputs, v, |v, row| {
         v.read("cache", row * width..(row + 1) * width);
         v.multiply_adds(c.axis("h") * (width + rank));
     });
-    ["q", "page_table", "lengths", "o", "lse"].iter().for_each(|name| v.whole(name));
+    ["q", "lengths", "o", "lse"].iter().for_each(|name| v.whole(name));
 }
 
 fn nsa(c: &Case, inputs: &View, v: &mut Visited) {
