@@ -27,6 +27,9 @@ pub struct CpuImpl {
     pub bind: fn(&Case, &Buffers) -> Box<dyn Launch>,
 }
 
+/// Plain loops do some 200 million to a billion operations in a second; a case takes dozens of launches.
+const NAIVE_FLOPS: u64 = 10_000_000_000;
+
 impl Impl for CpuImpl {
     fn name(&self) -> &str {
         self.name
@@ -48,7 +51,11 @@ impl Impl for CpuImpl {
         }
         h.finalize().to_hex()[..16].to_string()
     }
-    fn supports(&self, _case: &Case) -> Result<(), String> {
+    fn supports(&self, case: &Case) -> Result<(), String> {
+        let flops = crate::find(&case.op).map_or(0, |entry| entry.op.cost(case).flops);
+        if self.name == "cpu/naive" && flops > NAIVE_FLOPS {
+            return Err(format!("{} GFLOP would take plain loops minutes for each launch", flops / 1_000_000_000));
+        }
         Ok(())
     }
     fn bind(&self, _device: &dyn Device, case: &Case, buffers: &Buffers) -> Result<Box<dyn Launch>, Fault> {

@@ -38,6 +38,21 @@ pub static MUTANTS: &[Mutant] = &[
         },
     },
     Mutant {
+        name: "tf32",
+        about: "f32 operands are rounded to 11 bits, as matrix units take them when nobody asks",
+        applies: |c| c.dtype == DType::F32 && c.attr("out") == "same" && c.axis("k") >= 16 && many(c),
+        spoil: |right, c, b| {
+            instead(right, c, b, |c, inputs| {
+                let (a, b) = operands(c, inputs);
+                let (mut a, mut b) = (a.all(), b.all());
+                // f16 has as many bits; its range is wide enough for what stands here.
+                let round = |v: &mut [f64]| v.iter_mut().for_each(|v| *v = DType::F16.round(*v));
+                a.iter_mut().chain(b.iter_mut()).for_each(round);
+                a.times(&b)
+            })
+        },
+    },
+    Mutant {
         name: "unscaled-half-tile",
         about: "rows of the second half of each tile of 16 take the scales of the tile's first row",
         applies: |c| matches!(c.attr("scale"), "row" | "block") && c.axis("m") >= 16 && c.axis("k") >= 16,

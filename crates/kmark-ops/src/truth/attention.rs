@@ -7,6 +7,7 @@ mod paged;
 
 pub use paged::Pages;
 
+use super::product::dot;
 use super::ragged;
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
@@ -144,17 +145,6 @@ impl Rows {
         let longest = data.chunks(width).map(norm).fold(0.0, f64::max);
         Rows { data, width, longest }
     }
-}
-
-pub fn dot(a: &[f64], b: &[f64]) -> f64 {
-    let mut lanes = [0.0; 8];
-    let ((ac, ar), (bc, br)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
-    for (a, b) in ac.iter().zip(bc) {
-        for i in 0..8 {
-            lanes[i] += a[i] * b[i];
-        }
-    }
-    lanes.iter().sum::<f64>() + ar.iter().zip(br).map(|(a, b)| a * b).sum::<f64>()
 }
 
 pub fn norm(a: &[f64]) -> f64 {

@@ -88,7 +88,7 @@ impl Vectors {
 }
 
 /// In eight partial sums, because one long chain of additions waits for each.
-fn dot(a: &[f64], b: &[f64]) -> f64 {
+pub fn dot(a: &[f64], b: &[f64]) -> f64 {
     let ((ac, ar), (bc, br)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
     let mut sums = [0.0; 8];
     for (a, b) in ac.iter().zip(bc) {

@@ -72,6 +72,115 @@ fn a_suite_of_suites_holds_the_cases_of_all_each_once() {
     assert_eq!(json(&["list", "cases", path.to_str().unwrap(), "--json"]), both);
 }
 
+fn ids(suite: &str) -> Vec<String> {
+    let list = json(&["list", "cases", suite, "--json"]);
+    list.as_array().unwrap().iter().map(|c| c["case"].as_str().unwrap().to_string()).collect()
+}
+
+/// Case ids in any order.
+fn holds(suite: &str, expected: Vec<String>) {
+    let (mut found, mut expected) = (ids(suite), expected);
+    found.sort();
+    expected.sort();
+    assert_eq!(found, expected, "{suite}");
+}
+
+#[test]
+fn the_seeds_attention_and_matrix_suites_hold_exactly_their_shapes() {
+    let mut l4 = Vec::new();
+    for dtype in ["f16", "bf16"] {
+        for (b, h, s) in [(1, 1, 128), (8, 4, 128), (32, 8, 128), (32, 8, 256)] {
+            l4.push(format!("attention/{dtype}/b{b}-hq{h}-hkv{h}-sq{s}-sk{s}-d64"));
+        }
+    }
+    holds("l4-attention", l4);
+    let gemm = |n: u64| format!("gemm/f16/m{n}-n{n}-k{n}");
+    let mha = |h: u64, s: u64| format!("attention/f16/b8-hq{h}-hkv{h}-sq{s}-sk{s}-d128/layout-bshd");
+    let nsa = |s: u64| format!("nsa/f16/b2-s{s}-hq16-hkv1-d32/selected-1/scale-0.1");
+    let tilelang =
+        [gemm(1024), gemm(4096), gemm(8192), mha(32, 1024), mha(32, 4096), mha(128, 4096), nsa(1024), nsa(4096)];
+    holds("tilelang", tilelang.to_vec());
+    let small = "nsa/f16/b2-s512-hq16-hkv16-d64/selected-8/scale-0.1".to_string();
+    holds("tilelang-test", vec![gemm(1024), mha(32, 1024), small]);
+    let mut grid = Vec::new();
+    for s in [256, 512, 1024, 2048] {
+        for group in [1, 4, 16] {
+            for block in ["", "/block-64"] {
+                for selected in ["/selected-4", "/selected-8", ""] {
+                    grid.push(format!("nsa/f16/b2-s{s}-hq16-hkv{}-d64{block}{selected}/scale-0.1", 16 / group));
+                }
+            }
+        }
+    }
+    holds("nsa", grid);
+}
+
+#[test]
+fn the_b200_suites_hold_exactly_their_points() {
+    let mut prefill: Vec<String> = [(1, 4096), (2, 4096), (1, 8192)]
+        .map(|(b, s)| format!("attention-varlen/bf16/b{b}-s{s}-hq32-hkv32-d128/causal-no"))
+        .to_vec();
+    for s in [2048, 4096] {
+        for prefix in ["", "/prefix-2048", "/prefix-4096", "/prefix-8192"] {
+            prefill.push(format!("attention-varlen/bf16/b2-s{s}-hq32-hkv4-d128{prefix}"));
+        }
+    }
+    holds("b200-prefill", prefill);
+    let decode = ["b128-l1024-hq4-hkv4", "b1-l2048-hq12-hkv12", "b1-l4096-hq12-hkv12"];
+    holds("b200-decode", decode.map(|d| format!("attention-decode/bf16/{d}-d128")).to_vec());
+    let mut points = vec![(64, 2048), (128, 1024), (128, 64), (128, 128), (64, 256), (64, 512), (4, 16384), (8, 16384)];
+    points.extend([1, 2, 4, 8].iter().flat_map(|b| [(*b, 32768), (*b, 65536)]));
+    points.extend([16, 32].iter().flat_map(|b| [(*b, 4096), (*b, 8192)]));
+    points.extend([256, 512].iter().flat_map(|b| [(*b, 2048), (*b, 4096)]));
+    points.extend([98304, 131072, 163840].map(|l| (1, l)));
+    points.extend([(32, 3000), (16, 5000), (16, 7777), (8, 10000), (2, 50000)]);
+    assert_eq!(points.len(), 32);
+    let mla = |h: u64| points.iter().map(move |(b, l)| format!("mla-decode/bf16/b{b}-l{l}-h{h}"));
+    holds("b200-mla", mla(128).chain(mla(64)).collect());
+    let grouped = |dtype: &str, m: u64| format!("grouped-gemm/{dtype}/g1-m{m}-n2112-k7168");
+    let mut all = vec!["grouped-gemm/f8e4m3/g2-m128-n512-k512".to_string()];
+    all.extend([16, 24, 32].iter().flat_map(|m| [grouped("f8e4m3", *m), grouped("bf16", *m)]));
+    holds("b200-grouped", all);
+}
+
+#[test]
+fn trainscale_holds_exactly_its_shapes() {
+    let mut all: Vec<String> = Vec::new();
+    for m in [8192, 16384, 65536, 131072] {
+        all.extend([4096, 8192].map(|n| format!("rmsnorm/f16/m{m}-n{n}")));
+    }
+    all.extend([4096, 16384].map(|m| format!("gelu/f16/m{m}-n4096")));
+    all.push("swiglu/f16/m2048-n11008".into());
+    all.extend([4096, 8192, 16384].map(|s| format!("rope/f16/b1-s{s}-hq32-hk32-d128/k-no")));
+    all.extend([2048, 8192].map(|s| format!("attention/f16/b2-hq32-hkv32-sq{s}-sk{s}-d128/causal-yes")));
+    all.extend([4096, 16384].map(|m| format!("cross-entropy/f16/m{m}-n128000")));
+    for m in [4096, 16384] {
+        all.extend(["", "/granularity-128x128"].map(|g| format!("quant-fp8/f32/m{m}-n4096{g}")));
+    }
+    holds("trainscale", all);
+}
+
+#[test]
+fn seeds_holds_every_case_of_the_suites_it_names() {
+    let seeds = ids("seeds");
+    for suite in [
+        "quack",
+        "dsv3",
+        "l4-attention",
+        "tilelang",
+        "tilelang-test",
+        "nsa",
+        "trainscale",
+        "b200-prefill",
+        "b200-decode",
+        "b200-mla",
+        "b200-grouped",
+    ] {
+        let missing: Vec<String> = ids(suite).into_iter().filter(|id| !seeds.contains(id)).collect();
+        assert!(missing.is_empty(), "{suite}: {missing:?}");
+    }
+}
+
 #[test]
 fn smoke_covers_every_op_and_dtype() {
     let list = json(&["list", "cases", "smoke", "--json"]);
@@ -127,5 +236,5 @@ fn help_names_every_promised_flag() {
 #[test]
 fn the_schema_in_the_repository_is_the_program_s() {
     let kept = include_str!("../../../../schema.json");
-    assert_eq!(text(&output(&["schema"]).stdout), kept, "run `kmark schema > schema.json`");
+    assert!(text(&output(&["schema"]).stdout) == kept, "run `kmark schema > schema.json`");
 }

@@ -1,6 +1,7 @@
 //! The gradients of dense attention in f64, from the saved output and lse.
 
-use super::{Geometry, Rows, WEIGHT_SIGMAS, dense, dot, norm, weight_unit};
+use super::{Geometry, Rows, WEIGHT_SIGMAS, dense, norm, weight_unit};
+use crate::truth::product::dot;
 use kmark_core::case::Case;
 use kmark_core::gate::{Block, Region, Sink, sum_slack};
 use kmark_core::tensor::View;
