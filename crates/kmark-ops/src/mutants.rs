@@ -126,7 +126,7 @@ fn last_difference(spec: &TensorSpec, before: &[u8], after: &[u8]) -> Option<usi
 }
 
 /// What any kernel can do wrong.
-pub static COMMON: &[Mutant] = &[
+pub const COMMON: &[Mutant] = &[
     Mutant {
         name: "tail-stale",
         about: "the last vector of 8 elements keeps the values of an earlier launch",

@@ -11,7 +11,7 @@ use kmark_core::gate::{Block, Region, Sink, sum_slack};
 use kmark_core::op::{Attr, AttrKind, Axis, MATRIX, MEMORY, Op, WEIGHT_DTYPES, by_rows};
 use kmark_core::tensor::{TensorSpec, View};
 
-pub static ENTRY: Entry = Entry { op: &AddRmsNorm, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+pub const ENTRY: Entry = Entry { op: &AddRmsNorm, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
 
 struct AddRmsNorm;
 

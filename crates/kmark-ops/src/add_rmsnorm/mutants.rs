@@ -6,7 +6,7 @@ use kmark_core::case::Case;
 use kmark_device::Launch;
 use kmark_device::buffer::Buffers;
 
-pub static MUTANTS: &[Mutant] = &[
+pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "unrounded-sum",
         about: "normalises x + residual before it is rounded, so that y does not belong to z",

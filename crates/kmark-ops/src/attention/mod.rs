@@ -11,7 +11,7 @@ use kmark_core::op::{Attr, Axis, MEMORY, Op};
 use kmark_core::tensor::{TensorSpec, View};
 use std::ops::Range;
 
-pub static ENTRY: Entry = Entry {
+pub const ENTRY: Entry = Entry {
     op: &Attention,
     impls: &[&naive::<Attention>(), &tiled::<Attention>()],
     mutants: &[
@@ -55,7 +55,7 @@ impl Op for Attention {
         &["1x16x16x1024x1024x128", "1x32x8x2048x2048x128"]
     }
     fn check(&self, c: &Case) -> Result<(), String> {
-        attention::check_heads(c)
+        attention::check(c, "queries", c.axis("b") * c.axis("sq"))
     }
     fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
         let mut t = dense::inputs(c);

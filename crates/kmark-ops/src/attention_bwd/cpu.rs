@@ -10,7 +10,7 @@ use kmark_device::{Impl, Launch};
 use rayon::prelude::*;
 use std::sync::Mutex;
 
-pub static IMPLS: &[&dyn Impl] = &[
+pub const IMPLS: &[&dyn Impl] = &[
     &CpuImpl { name: "cpu/naive", about: "plain loops, one thread", source: include_str!("cpu.rs"), bind: bind_naive },
     &CpuImpl {
         name: "cpu/simd",

@@ -13,7 +13,7 @@ use kmark_core::op::{Attr, Axis, MEMORY, Op};
 use kmark_core::tensor::{TensorSpec, View};
 use std::ops::Range;
 
-pub static ENTRY: Entry = Entry { op: &AttentionBwd, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+pub const ENTRY: Entry = Entry { op: &AttentionBwd, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
 
 struct AttentionBwd;
 
@@ -34,7 +34,7 @@ impl Op for AttentionBwd {
         &["1x16x16x1024x1024x128", "1x32x8x2048x2048x128"]
     }
     fn check(&self, c: &Case) -> Result<(), String> {
-        attention::check_heads(c)
+        attention::check(c, "queries", c.axis("b") * c.axis("sq"))
     }
     fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
         let (queries, keys, memory) = (dense::query_shape(c), dense::key_shape(c), c.attr("memory"));

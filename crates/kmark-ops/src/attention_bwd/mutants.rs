@@ -6,7 +6,7 @@ use kmark_core::case::Case;
 use kmark_device::Launch;
 use kmark_device::buffer::Buffers;
 
-pub static MUTANTS: &[Mutant] = &[
+pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "delta-missing",
         about: "ds = p * dp: the sum of dout * o is not subtracted",

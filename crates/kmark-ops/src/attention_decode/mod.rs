@@ -9,11 +9,11 @@ use kmark_core::cost::Cost;
 use kmark_core::dtype::DType;
 use kmark_core::fill::Fill;
 use kmark_core::gate::Sink;
-use kmark_core::op::{Attr, Axis, Op};
+use kmark_core::op::{Attr, Axis, MEMORY, Op};
 use kmark_core::tensor::{TensorSpec, View};
 use std::ops::Range;
 
-pub static ENTRY: Entry = Entry {
+pub const ENTRY: Entry = Entry {
     op: &AttentionDecode,
     impls: &[&naive::<AttentionDecode>(), &tiled::<AttentionDecode>()],
     mutants: &[
@@ -78,25 +78,26 @@ impl Op for AttentionDecode {
         ]
     }
     fn attrs(&self) -> &'static [Attr] {
-        &[attention::QUERIES, attention::PAGE, attention::LENGTHS, attention::SCALE, attention::LSE]
+        &[attention::QUERIES, attention::PAGE, attention::LENGTHS, attention::SCALE, attention::LSE, MEMORY]
     }
     fn default_configs(&self) -> &'static [&'static str] {
         &["32x1024x32x8x128", "128x1024x4x4x128"]
     }
     fn check(&self, c: &Case) -> Result<(), String> {
-        attention::check_heads(c)
+        attention::check(c, "query tokens", c.axis("b") * c.count("q"))
     }
     fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
         let [b, hq, hkv, d] = ["b", "hq", "hkv", "d"].map(|a| c.axis(a));
         let (pages, queries) = (pages(c), c.count("q"));
         let cache = [pages.pool, pages.page, hkv, d];
+        let memory = c.attr("memory");
         let mut t = vec![
-            TensorSpec::input("q", c.dtype, &[b, queries, hq, d], Fill::Derived),
-            TensorSpec::input("k_cache", c.dtype, &cache, Fill::Derived),
-            TensorSpec::input("v_cache", c.dtype, &cache, Fill::Derived),
+            TensorSpec::input("q", c.dtype, &[b, queries, hq, d], Fill::Derived).laid_out(memory),
+            TensorSpec::input("k_cache", c.dtype, &cache, Fill::Derived).laid_out(memory),
+            TensorSpec::input("v_cache", c.dtype, &cache, Fill::Derived).laid_out(memory),
             TensorSpec::input("page_table", DType::I32, &[b, pages.columns], Fill::Derived),
             TensorSpec::input("lengths", DType::I32, &[b], Fill::Derived),
-            TensorSpec::output("o", c.dtype, &[b, queries, hq, d]),
+            TensorSpec::output("o", c.dtype, &[b, queries, hq, d]).laid_out(memory),
         ];
         if c.flag("lse") {
             t.push(TensorSpec::output("lse", c.acc(), &[b, queries, hq]));

@@ -12,7 +12,7 @@ use kmark_core::gate::{Block, Region, Sink, sum_slack};
 use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op, by_rows};
 use kmark_core::tensor::{TensorSpec, View};
 
-pub static ENTRY: Entry = Entry { op: &CrossEntropy, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+pub const ENTRY: Entry = Entry { op: &CrossEntropy, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
 
 struct CrossEntropy;
 

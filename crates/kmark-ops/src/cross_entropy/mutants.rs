@@ -3,7 +3,7 @@
 use crate::mutants::{Mutant, edited, read};
 use crate::truth;
 
-pub static MUTANTS: &[Mutant] = &[
+pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "ignored-counted",
         about: "the loss of an ignored row is its lse, not zero",

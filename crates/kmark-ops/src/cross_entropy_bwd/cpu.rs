@@ -5,7 +5,7 @@ use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};
 
-pub static IMPLS: &[&dyn Impl] = &[
+pub const IMPLS: &[&dyn Impl] = &[
     &CpuImpl { name: "cpu/naive", about: "plain loops, one thread", source: include_str!("cpu.rs"), bind: bind_naive },
     &CpuImpl { name: "cpu/simd", about: "vectorised rows, all cores", source: include_str!("cpu.rs"), bind: bind_simd },
 ];
@@ -19,18 +19,18 @@ struct Rows<'a, A> {
 }
 
 fn bind_naive(c: &Case, b: &Buffers) -> Box<dyn Launch> {
-    let ignore = c.number("ignore") as i64;
+    let (n, ignore) = (c.axis("n"), c.number("ignore") as i64);
     let (x, target, dloss, lse, dx) = (b.get("x"), b.get("target"), b.get("dloss"), b.get("lse"), b.get("dx"));
+    let pitch = x.spec().pitch;
     by_float!(c.dtype, T => Box::new(move || {
         let (target, dloss, lse) = (target.read(), dloss.read(), lse.read());
         let rows = Rows { target: &target, dloss: &dloss, lse: &lse, ignore };
-        naive::<T>(&x.read(), rows, &mut dx.write())
+        naive::<T>(&x.read(), rows, &mut dx.write(), n, pitch)
     }))
 }
 
-fn naive<T: Elem>(x: &[T], rows: Rows<T::Acc>, dx: &mut [T]) {
-    let n = x.len() / rows.target.len();
-    for (row, (x, dx)) in x.chunks(n).zip(dx.chunks_mut(n)).enumerate() {
+fn naive<T: Elem>(x: &[T], rows: Rows<T::Acc>, dx: &mut [T], n: usize, pitch: usize) {
+    for (row, (x, dx)) in x.chunks(pitch).zip(dx.chunks_mut(pitch)).enumerate() {
         let target = rows.target[row];
         for i in 0..n {
             let hot = if target == i as i64 { T::Acc::ONE } else { T::Acc::ZERO };
@@ -43,29 +43,30 @@ fn naive<T: Elem>(x: &[T], rows: Rows<T::Acc>, dx: &mut [T]) {
 fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let (m, n, ignore) = (c.axis("m"), c.axis("n"), c.number("ignore") as i64);
     let (x, target, dloss, lse, dx) = (b.get("x"), b.get("target"), b.get("dloss"), b.get("lse"), b.get("dx"));
+    let pitch = x.spec().pitch;
     by_float!(c.dtype, T => Box::new(move || {
         let (x, target, dloss, lse) = (x.read::<T>(), target.read::<i64>(), dloss.read(), lse.read());
         let mut dx = dx.write::<T>();
         let jobs = Jobs::rows(m, n);
-        each_job(jobs.ranges().zip(jobs.split(&mut dx, n)), |(at, dx)| {
-            let x = &x[at.start * n..];
+        each_job(jobs.ranges().zip(jobs.split(&mut dx, pitch)), |(at, dx)| {
+            let x = &x[at.start * pitch..];
             let rows = Rows { target: &target[at.clone()], dloss: &dloss[at.clone()], lse: &lse[at], ignore };
-            simd(#[inline(always)] || block::<T>(x, rows, dx, m * n))
+            simd(#[inline(always)] || block::<T>(x, rows, dx, n, pitch, m * n))
         });
     }))
 }
 
 /// Some rows; `x` starts at the first of them and goes on to the end of the tensor.
 #[inline(always)]
-fn block<T: Elem>(x: &[T], rows: Rows<T::Acc>, dx: &mut [T], elems: usize) {
-    let n = dx.len() / rows.target.len();
+fn block<T: Elem>(x: &[T], rows: Rows<T::Acc>, dx: &mut [T], n: usize, pitch: usize, elems: usize) {
     let piece = n.min(PIECE);
     let (mut input, mut output) = (Row::<T>::new(piece, 0), Row::<T>::new(piece, elems));
-    for (row, dx) in dx.chunks_mut(n).enumerate() {
+    for (row, dx) in dx.chunks_mut(pitch).enumerate() {
+        let dx = &mut dx[..n];
         let (target, dloss, lse) = (rows.target[row], rows.dloss[row], rows.lse[row]);
         let ignored = target == rows.ignore;
         for (i, dx) in dx.chunks_mut(PIECE).enumerate() {
-            let (now, later) = x[row * n + i * PIECE..].split_at(dx.len());
+            let (now, later) = x[row * pitch + i * PIECE..].split_at(dx.len());
             let later = &later[..PIECE.min(later.len())];
             if ignored {
                 output.store(dx, later, [], |[]| T::Acc::ZERO);
@@ -76,7 +77,7 @@ fn block<T: Elem>(x: &[T], rows: Rows<T::Acc>, dx: &mut [T], elems: usize) {
         }
         if !ignored {
             let t = target as usize;
-            dx[t] = T::down(dloss * (exp(x[row * n + t].up() - lse) - T::Acc::ONE));
+            dx[t] = T::down(dloss * (exp(x[row * pitch + t].up() - lse) - T::Acc::ONE));
         }
     }
 }

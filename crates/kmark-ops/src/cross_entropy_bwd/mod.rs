@@ -9,11 +9,11 @@ use kmark_core::cost::Cost;
 use kmark_core::dtype::DType;
 use kmark_core::fill::Fill;
 use kmark_core::gate::{Block, Region, Sink};
-use kmark_core::op::{Attr, AttrKind, Axis, Op, by_rows};
+use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op, by_rows};
 use kmark_core::tensor::{TensorSpec, View};
 use std::ops::Range;
 
-pub static ENTRY: Entry = Entry { op: &CrossEntropyBwd, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+pub const ENTRY: Entry = Entry { op: &CrossEntropyBwd, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
 
 struct CrossEntropyBwd;
 
@@ -28,17 +28,20 @@ impl Op for CrossEntropyBwd {
         &[Axis { name: "m", about: "rows", tries: &[] }, Axis { name: "n", about: "classes", tries: &[] }]
     }
     fn attrs(&self) -> &'static [Attr] {
-        &[Attr { name: "ignore", kind: AttrKind::Integer, default: "-100", about: "target of a row that is ignored" }]
+        &[
+            Attr { name: "ignore", kind: AttrKind::Integer, default: "-100", about: "target of a row that is ignored" },
+            MEMORY,
+        ]
     }
     fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
         let (m, n) = (c.axis("m"), c.axis("n"));
         let classes = Fill::Classes { classes: n, ignore: c.number("ignore") as i64 };
         vec![
-            TensorSpec::input("x", c.dtype, &[m, n], Fill::Normal { mean: 0.0, std: 3.0 }),
+            TensorSpec::input("x", c.dtype, &[m, n], Fill::Normal { mean: 0.0, std: 3.0 }).laid_out(c.attr("memory")),
             TensorSpec::input("target", DType::I64, &[m], classes),
             TensorSpec::input("dloss", c.acc(), &[m], Fill::Normal { mean: 0.0, std: 1.0 }),
             TensorSpec::input("lse", c.acc(), &[m], Fill::Derived),
-            TensorSpec::output("dx", c.dtype, &[m, n]),
+            TensorSpec::output("dx", c.dtype, &[m, n]).laid_out(c.attr("memory")),
         ]
     }
     fn cost(&self, c: &Case) -> Cost {

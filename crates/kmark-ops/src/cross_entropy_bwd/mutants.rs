@@ -2,7 +2,7 @@
 
 use crate::mutants::{Mutant, edited, read, shared};
 
-pub static MUTANTS: &[Mutant] = &[
+pub const MUTANTS: &[Mutant] = &[
     shared::TARGET_ONLY,
     shared::TARGET_SHIFTED,
     shared::IGNORED_NOT_ZEROED,
@@ -24,4 +24,5 @@ pub static MUTANTS: &[Mutant] = &[
             })
         },
     },
+    shared::PITCH_IGNORED,
 ];

@@ -5,7 +5,7 @@ use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};
 
-pub static IMPLS: &[&dyn Impl] = &[
+pub const IMPLS: &[&dyn Impl] = &[
     &CpuImpl { name: "cpu/naive", about: "plain loops, one thread", source: include_str!("cpu.rs"), bind: bind_naive },
     &CpuImpl { name: "cpu/simd", about: "vectorised rows, all cores", source: include_str!("cpu.rs"), bind: bind_simd },
 ];
@@ -18,17 +18,18 @@ struct Rows<'a, A> {
 }
 
 fn bind_naive(c: &Case, b: &Buffers) -> Box<dyn Launch> {
-    let ignore = c.number("ignore") as i64;
+    let (n, ignore) = (c.axis("n"), c.number("ignore") as i64);
     let (x, target, dloss, dx) = (b.get("x"), b.get("target"), b.get("dloss"), b.get("dx"));
+    let pitch = x.spec().pitch;
     by_float!(c.dtype, T => Box::new(move || {
         let (target, dloss) = (target.read(), dloss.read());
-        naive::<T>(&x.read(), Rows { target: &target, dloss: &dloss, ignore }, &mut dx.write())
+        naive::<T>(&x.read(), Rows { target: &target, dloss: &dloss, ignore }, &mut dx.write(), n, pitch)
     }))
 }
 
-fn naive<T: Elem>(x: &[T], rows: Rows<T::Acc>, dx: &mut [T]) {
-    let n = x.len() / rows.target.len();
-    for (row, (x, dx)) in x.chunks(n).zip(dx.chunks_mut(n)).enumerate() {
+fn naive<T: Elem>(x: &[T], rows: Rows<T::Acc>, dx: &mut [T], n: usize, pitch: usize) {
+    for (row, (x, dx)) in x.chunks(pitch).zip(dx.chunks_mut(pitch)).enumerate() {
+        let x = &x[..n];
         let mut max = T::Acc::LOWEST;
         for v in x {
             max = max.larger(v.up());
@@ -49,31 +50,32 @@ fn naive<T: Elem>(x: &[T], rows: Rows<T::Acc>, dx: &mut [T]) {
 fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let (m, n, ignore) = (c.axis("m"), c.axis("n"), c.number("ignore") as i64);
     let (x, target, dloss, dx) = (b.get("x"), b.get("target"), b.get("dloss"), b.get("dx"));
+    let pitch = x.spec().pitch;
     by_float!(c.dtype, T => Box::new(move || {
         let (x, target, dloss, mut dx) = (x.read::<T>(), target.read::<i64>(), dloss.read(), dx.write::<T>());
         let jobs = Jobs::rows(m, n);
-        each_job(jobs.ranges().zip(jobs.split(&mut dx, n)), |(at, dx)| {
+        each_job(jobs.ranges().zip(jobs.split(&mut dx, pitch)), |(at, dx)| {
             let rows = Rows { target: &target[at.clone()], dloss: &dloss[at.clone()], ignore };
-            simd(#[inline(always)] || block::<T>(&x[at.start * n..], rows, dx, m * n))
+            simd(#[inline(always)] || block::<T>(&x[at.start * pitch..], rows, dx, n, pitch, m * n))
         });
     }))
 }
 
 /// Some rows; `x` starts at the first of them and goes on to the end of the tensor.
 #[inline(always)]
-fn block<T: Elem>(x: &[T], rows: Rows<T::Acc>, dx: &mut [T], elems: usize) {
-    let n = dx.len() / rows.target.len();
+fn block<T: Elem>(x: &[T], rows: Rows<T::Acc>, dx: &mut [T], n: usize, pitch: usize, elems: usize) {
     let mut output = Row::<T>::new(n, elems);
     let mut powers = vec![T::Acc::ZERO; n];
-    for (row, dx) in dx.chunks_mut(n).enumerate() {
-        let (now, later) = x[row * n..].split_at(n);
+    for (row, dx) in dx.chunks_mut(pitch).enumerate() {
+        let dx = &mut dx[..n];
+        let (now, later) = x[row * pitch..].split_at(pitch);
         let later = ahead(later, n);
         let (target, dloss) = (rows.target[row], rows.dloss[row]);
         if target == rows.ignore {
             output.store(dx, later, [], |[]| T::Acc::ZERO);
             continue;
         }
-        let inverse = T::Acc::ONE / exp_sum(now, later, &mut powers);
+        let inverse = T::Acc::ONE / exp_sum(&now[..n], later, &mut powers);
         let scale = dloss * inverse;
         output.store(dx, &[], [&powers], |[p]| p * scale);
         let t = target as usize;

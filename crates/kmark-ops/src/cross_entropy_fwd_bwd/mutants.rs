@@ -3,7 +3,7 @@
 use crate::mutants::{Mutant, edited, read, shared};
 use crate::truth;
 
-pub static MUTANTS: &[Mutant] = &[
+pub const MUTANTS: &[Mutant] = &[
     shared::TARGET_ONLY,
     shared::TARGET_SHIFTED,
     shared::IGNORED_NOT_ZEROED,
@@ -27,4 +27,5 @@ pub static MUTANTS: &[Mutant] = &[
             })
         },
     },
+    shared::PITCH_IGNORED,
 ];

@@ -12,7 +12,7 @@ use kmark_core::op::{Attr, AttrKind, Axis, MATRIX, MEMORY, Op, by_rows};
 use kmark_core::tensor::{TensorSpec, View};
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, SQRT_2};
 
-pub static ENTRY: Entry = Entry { op: &Gelu, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+pub const ENTRY: Entry = Entry { op: &Gelu, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
 
 struct Gelu;
 

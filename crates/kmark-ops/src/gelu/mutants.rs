@@ -11,7 +11,7 @@ fn many(c: &Case) -> bool {
     c.axis("m") * c.axis("n") >= 64
 }
 
-pub static MUTANTS: &[Mutant] = &[
+pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "other-formula",
         about: "tanh where erf is asked for, and the reverse: 5e-4 apart at the most",

@@ -7,7 +7,7 @@ use kmark_device::buffer::{Buffer, Buffers};
 use kmark_device::cpu::matmul::{Into, Scalar, matmul};
 use kmark_device::{Impl, Launch};
 
-pub static IMPLS: &[&dyn Impl] = &[
+pub const IMPLS: &[&dyn Impl] = &[
     &CpuImpl { name: "cpu/naive", about: "plain loops, one thread", source: include_str!("cpu.rs"), bind: bind_naive },
     &CpuImpl {
         name: "cpu/simd",

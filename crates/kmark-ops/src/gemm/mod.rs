@@ -14,7 +14,7 @@ use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op, WEIGHT_DTYPES, YES_NO};
 use kmark_core::tensor::{Role, TensorSpec, View};
 use std::ops::Range;
 
-pub static ENTRY: Entry = Entry { op: &Gemm, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+pub const ENTRY: Entry = Entry { op: &Gemm, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
 
 struct Gemm;
 

@@ -9,7 +9,7 @@ use kmark_core::tensor::View;
 use kmark_device::Launch;
 use kmark_device::buffer::Buffers;
 
-pub static MUTANTS: &[Mutant] = &[
+pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "k-tail-skipped",
         about: "the last tile of 64 along k is left out if it is not whole",

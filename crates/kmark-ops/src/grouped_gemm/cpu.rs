@@ -10,7 +10,7 @@ use kmark_device::cpu::matmul::{Into, Scalar, matmul};
 use kmark_device::{Impl, Launch};
 use std::ops::Range;
 
-pub static IMPLS: &[&dyn Impl] = &[
+pub const IMPLS: &[&dyn Impl] = &[
     &CpuImpl { name: "cpu/naive", about: "plain loops, one thread", source: include_str!("cpu.rs"), bind: bind_naive },
     &CpuImpl {
         name: "cpu/simd",
@@ -75,13 +75,14 @@ impl Plan {
         let scales = self.scales.as_ref().map(|s| [s[0].read::<f32>(), s[1].read::<f32>()]);
         let width = k.div_ceil(BLOCK);
         for (g, rows) in self.groups() {
-            let side = |data, count, which: usize, first_scale: usize, span| {
+            let side = |data, pitch, count, which: usize, first_scale: usize, span| {
                 let values = scales.as_ref().map(|s| &s[which][first_scale * width..]);
                 let scales = values.map(|values| Scales { values, width, span });
-                Side { data, count, k, pitch: k, across: false, scales }
+                Side { data, count, k, pitch, across: false, scales }
             };
-            let a = side(&a[rows.start * k..rows.end * k], rows.len(), 0, rows.start, 1);
-            let b = side(&b[g * n * k..(g + 1) * n * k], n, 1, g * n.div_ceil(BLOCK), BLOCK);
+            let (pa, pb) = (self.a.spec().pitch, self.b.spec().pitch);
+            let a = side(&a[rows.start * pa..rows.end * pa], pa, rows.len(), 0, rows.start, 1);
+            let b = side(&b[g * n * pb..(g + 1) * n * pb], pb, n, 1, g * n.div_ceil(BLOCK), BLOCK);
             f(rows, a, b);
         }
     }
@@ -96,7 +97,7 @@ fn naive<T: Elem, O: Elem>(plan: &Plan)
 where
     T::Acc: Scalar,
 {
-    let mut d = plan.d.write::<O>();
+    let (mut d, pitch) = (plan.d.write::<O>(), plan.d.spec().pitch);
     plan.each_group::<T>(|rows, a, b| {
         for i in 0..rows.len() {
             for j in 0..plan.n {
@@ -104,7 +105,7 @@ where
                 for x in 0..plan.k {
                     sum += a.get(i, x) * b.get(j, x);
                 }
-                d[(rows.start + i) * plan.n + j] = O::down(O::Acc::from_f64(sum));
+                d[(rows.start + i) * pitch + j] = O::down(O::Acc::from_f64(sum));
             }
         }
     });
@@ -122,13 +123,13 @@ where
     // Kept from group to group and from launch to launch: fresh memory would be paged in anew.
     let (mut wide_a, mut wide_b, mut product) = (Vec::new(), Vec::new(), Vec::new());
     Box::new(move || {
-        let n = plan.n;
+        let (n, pitch) = (plan.n, plan.d.spec().pitch);
         by_float!(plan.d.spec().dtype, O => {
             let mut d = plan.d.write::<O>();
             plan.each_group::<T>(|rows, a, b| {
                 product.resize(rows.len() * n, <T::Acc as Real>::ZERO);
                 matmul(&mut product, n, a.wide(&mut wide_a), b.wide(&mut wide_b).transposed(), Into::Set, true);
-                round_rows::<T::Acc, O>(&mut product, n, &mut d[rows.start * n..rows.end * n], n, |_| {});
+                round_rows::<T::Acc, O>(&mut product, n, &mut d[rows.start * pitch..rows.end * pitch], pitch, |_| {});
             });
         })
     })

@@ -11,11 +11,11 @@ use kmark_core::cost::Cost;
 use kmark_core::dtype::DType;
 use kmark_core::fill::Fill;
 use kmark_core::gate::{Block, Region, Sink};
-use kmark_core::op::{Attr, AttrKind, Axis, Op};
+use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op};
 use kmark_core::tensor::{TensorSpec, View};
 use std::ops::Range;
 
-pub static ENTRY: Entry = Entry { op: &GroupedGemm, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+pub const ENTRY: Entry = Entry { op: &GroupedGemm, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
 
 struct GroupedGemm;
 
@@ -54,6 +54,7 @@ impl Op for GroupedGemm {
                 default: "128",
                 about: "contiguous: each group is padded to a multiple of so many rows",
             },
+            MEMORY,
         ]
     }
     fn dtypes(&self) -> &'static [DType] {
@@ -72,11 +73,11 @@ impl Op for GroupedGemm {
     fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
         let (g, n, k) = (c.axis("g"), c.axis("n"), c.axis("k"));
         let (rows, blocks) = (Groups::new(c).total, k.div_ceil(BLOCK));
-        let normal = Fill::Normal { mean: 0.0, std: 1.0 };
+        let (normal, memory) = (Fill::Normal { mean: 0.0, std: 1.0 }, c.attr("memory"));
         let by_row = |last: usize| if masked(c) { vec![g, c.axis("m"), last] } else { vec![rows, last] };
         let mut t = vec![
-            TensorSpec::input("a", c.dtype, &by_row(k), normal),
-            TensorSpec::input("b", c.dtype, &[g, n, k], normal),
+            TensorSpec::input("a", c.dtype, &by_row(k), normal).laid_out(memory),
+            TensorSpec::input("b", c.dtype, &[g, n, k], normal).laid_out(memory),
         ];
         if scaled(c) {
             t.push(TensorSpec::input("a_scale", DType::F32, &by_row(blocks), Fill::Derived));
@@ -86,7 +87,8 @@ impl Op for GroupedGemm {
             true => TensorSpec::input("count", DType::I32, &[g], Fill::Derived),
             false => TensorSpec::input("group", DType::I32, &[rows], Fill::Derived),
         });
-        t.push(TensorSpec::output("d", if scaled(c) { DType::Bf16 } else { c.dtype }, &by_row(n)));
+        let out = if scaled(c) { DType::Bf16 } else { c.dtype };
+        t.push(TensorSpec::output("d", out, &by_row(n)).laid_out(memory));
         t
     }
     /// Of rows that are padding and of matrices without rows nothing need be read.

@@ -8,7 +8,7 @@ use kmark_core::tensor::View;
 use kmark_device::Launch;
 use kmark_device::buffer::Buffers;
 
-pub static MUTANTS: &[Mutant] = &[
+pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "weights-of-the-neighbour",
         about: "the first group is multiplied with the matrix of the second",

@@ -5,7 +5,7 @@ use kmark_core::case::Case;
 use kmark_device::Launch;
 use kmark_device::buffer::Buffers;
 
-pub static MUTANTS: &[Mutant] = &[
+pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "unbiased-variance",
         about: "the sum of squares is divided by n - 1",

@@ -7,7 +7,7 @@ use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};
 
-pub static IMPLS: &[&dyn Impl] = &[
+pub const IMPLS: &[&dyn Impl] = &[
     &CpuImpl { name: "cpu/naive", about: "plain loops, one thread", source: include_str!("cpu.rs"), bind: bind_naive },
     &CpuImpl { name: "cpu/simd", about: "vectorised rows, all cores", source: include_str!("cpu.rs"), bind: bind_simd },
 ];
@@ -24,11 +24,12 @@ struct Inputs<'a, T: Elem> {
 fn bind_naive(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let (x, w, dout, mean, rstd) = (b.get("x"), b.get("w"), b.get("dout"), b.get("mean"), b.get("rstd"));
     let (dx, dw, dbias) = (b.get("dx"), b.get("dw"), c.flag("bias").then(|| b.get("dbias")));
+    let pitch = x.spec().pitch;
     by_float!(c.dtype, T => Box::new(move || {
         let w = widen_weight::<<T as Elem>::Acc>(&w);
         let (x, dout, mean, rstd) = (x.read::<T>(), dout.read::<T>(), mean.read(), rstd.read());
         let inputs = Inputs { x: &x, w: &w, dout: &dout, mean: &mean, rstd: &rstd };
-        let (weight, bias) = naive::<T>(inputs, &mut dx.write());
+        let (weight, bias) = naive::<T>(inputs, &mut dx.write(), pitch);
         store_weight(&dw, &weight);
         if let Some(dbias) = &dbias {
             store_weight(dbias, &bias);
@@ -37,11 +38,11 @@ fn bind_naive(c: &Case, b: &Buffers) -> Box<dyn Launch> {
 }
 
 /// Writes `dx` and returns dw and dbias.
-fn naive<T: Elem>(a: Inputs<T>, dx: &mut [T]) -> (Vec<f64>, Vec<f64>) {
+fn naive<T: Elem>(a: Inputs<T>, dx: &mut [T], pitch: usize) -> (Vec<f64>, Vec<f64>) {
     let n = a.w.len();
     let (mut dw, mut dbias) = (vec![0.0; n], vec![0.0; n]);
     for (row, (mean, r)) in a.mean.iter().zip(a.rstd).enumerate() {
-        let at = row * n..(row + 1) * n;
+        let at = row * pitch..row * pitch + n;
         let (x, dout, dx) = (&a.x[at.clone()], &a.dout[at.clone()], &mut dx[at]);
         let (mut g_mean, mut dot_mean) = (0.0, 0.0);
         for i in 0..n {
@@ -65,16 +66,17 @@ fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let (x, w, dout, mean, rstd) = (b.get("x"), b.get("w"), b.get("dout"), b.get("mean"), b.get("rstd"));
     let (dx, dw, dbias) = (b.get("dx"), b.get("dw"), c.flag("bias").then(|| b.get("dbias")));
     let with_bias = c.flag("bias");
+    let pitch = x.spec().pitch;
     by_float!(c.dtype, T => Box::new(move || {
         let w = widen_weight::<<T as Elem>::Acc>(&w);
         let (x, dout, mean, rstd) = (x.read::<T>(), dout.read::<T>(), mean.read(), rstd.read());
         let mut dx = dx.write::<T>();
         let jobs = Jobs::few(m, n);
-        let partials = each_job(jobs.ranges().zip(jobs.split(&mut dx, n)), |(rows, dx)| {
-            let start = rows.start * n;
+        let partials = each_job(jobs.ranges().zip(jobs.split(&mut dx, pitch)), |(rows, dx)| {
+            let start = rows.start * pitch;
             let (mean, rstd) = (&mean[rows.clone()], &rstd[rows]);
             let inputs = Inputs { x: &x[start..], w: &w, dout: &dout[start..], mean, rstd };
-            simd(#[inline(always)] || block::<T>(inputs, dx, m * n, with_bias))
+            simd(#[inline(always)] || block::<T>(inputs, dx, pitch, m * n, with_bias))
         });
         let (weight, bias) = partials.into_iter().unzip();
         store_weight(&dw, &add_up(weight));
@@ -86,16 +88,22 @@ fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
 
 /// Some rows. Returns their part of dw and of dbias, which stays zero if nobody wants it.
 #[inline(always)]
-fn block<T: Elem>(a: Inputs<T>, dx: &mut [T], elems: usize, with_bias: bool) -> (Vec<T::Acc>, Vec<T::Acc>) {
+fn block<T: Elem>(
+    a: Inputs<T>,
+    dx: &mut [T],
+    pitch: usize,
+    elems: usize,
+    with_bias: bool,
+) -> (Vec<T::Acc>, Vec<T::Acc>) {
     let (w, n) = (a.w, a.w.len());
     let inverse = T::Acc::from_f64(1.0 / n as f64);
     let (mut x_row, mut dout_row) = (Row::<T>::new(n, 0), Row::<T>::new(n, 0));
     let mut output = Row::<T>::new(n, elems);
     let (mut dw, mut dbias) = (vec![T::Acc::ZERO; n], vec![T::Acc::ZERO; n]);
     let (mut xhs, mut gs) = (vec![T::Acc::ZERO; n], vec![T::Acc::ZERO; n]);
-    for (row, dx) in dx.chunks_mut(n).enumerate() {
-        let (now, later) = a.x[row * n..].split_at(n);
-        let (x, dout) = (x_row.load(now), dout_row.load(&a.dout[row * n..(row + 1) * n]));
+    for (row, dx) in dx.chunks_mut(pitch).enumerate() {
+        let (now, later) = a.x[row * pitch..].split_at(pitch);
+        let (x, dout) = (x_row.load(&now[..n]), dout_row.load(&a.dout[row * pitch..][..n]));
         let (mean, r) = (a.mean[row], a.rstd[row]);
         for i in 0..n {
             let xh = (x[i] - mean) * r;
@@ -110,7 +118,7 @@ fn block<T: Elem>(a: Inputs<T>, dx: &mut [T], elems: usize, with_bias: bool) -> 
         }
         let g_mean = sum(&gs, |g| g) * inverse;
         let dot_mean = sum2(&xhs, &gs, |xh, g| xh * g) * inverse;
-        output.store(dx, ahead(later, n), [&gs, &xhs], |[g, xh]| (g - g_mean - xh * dot_mean) * r);
+        output.store(&mut dx[..n], ahead(later, n), [&gs, &xhs], |[g, xh]| (g - g_mean - xh * dot_mean) * r);
     }
     (dw, dbias)
 }

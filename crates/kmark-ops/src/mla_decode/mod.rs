@@ -10,11 +10,11 @@ use kmark_core::cost::Cost;
 use kmark_core::dtype::DType;
 use kmark_core::fill::Fill;
 use kmark_core::gate::Sink;
-use kmark_core::op::{Attr, AttrKind, Axis, Op};
+use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op};
 use kmark_core::tensor::{TensorSpec, View};
 use std::ops::Range;
 
-pub static ENTRY: Entry = Entry {
+pub const ENTRY: Entry = Entry {
     op: &MlaDecode,
     impls: &[&naive::<MlaDecode>(), &tiled::<MlaDecode>()],
     mutants: &[
@@ -110,19 +110,24 @@ impl Op for MlaDecode {
                 about: "of the logits; 1/sqrt(128 + 64), the head before absorption",
             },
             attention::LSE,
+            MEMORY,
         ]
     }
     fn default_configs(&self) -> &'static [&'static str] {
         &["1x32768x128", "128x1024x128"]
     }
+    fn check(&self, c: &Case) -> Result<(), String> {
+        attention::check(c, "query tokens", c.axis("b") * c.count("q"))
+    }
     fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
         let (b, h, pages, queries) = (c.axis("b"), c.axis("h"), pages(c), c.count("q"));
+        let memory = c.attr("memory");
         let mut t = vec![
-            TensorSpec::input("q", c.dtype, &[b, queries, h, width(c)], Fill::Derived),
-            TensorSpec::input("cache", c.dtype, &[pages.pool, pages.page, width(c)], Fill::Derived),
+            TensorSpec::input("q", c.dtype, &[b, queries, h, width(c)], Fill::Derived).laid_out(memory),
+            TensorSpec::input("cache", c.dtype, &[pages.pool, pages.page, width(c)], Fill::Derived).laid_out(memory),
             TensorSpec::input("page_table", DType::I32, &[b, pages.columns], Fill::Derived),
             TensorSpec::input("lengths", DType::I32, &[b], Fill::Derived),
-            TensorSpec::output("o", c.dtype, &[b, queries, h, c.count("rank")]),
+            TensorSpec::output("o", c.dtype, &[b, queries, h, c.count("rank")]).laid_out(memory),
         ];
         if c.flag("lse") {
             t.push(TensorSpec::output("lse", c.acc(), &[b, queries, h]));

@@ -10,11 +10,11 @@ use kmark_core::cost::Cost;
 use kmark_core::dtype::DType;
 use kmark_core::fill::{Fill, philox, row_is_ignored};
 use kmark_core::gate::Sink;
-use kmark_core::op::{Attr, AttrKind, Axis, Op, YES_NO};
+use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op, YES_NO};
 use kmark_core::tensor::{TensorSpec, View};
 use std::ops::Range;
 
-pub static ENTRY: Entry = Entry {
+pub const ENTRY: Entry = Entry {
     op: &Nsa,
     impls: &[&naive::<Nsa>(), &tiled::<Nsa>()],
     mutants: &[
@@ -219,22 +219,24 @@ impl Op for Nsa {
             attention::SCALE,
             Attr { name: "empty", kind: YES_NO, default: "no", about: "whether some tokens have no blocks" },
             attention::LSE,
+            MEMORY,
         ]
     }
     fn default_configs(&self) -> &'static [&'static str] {
         &["1x2048x16x1x64", "2x4096x16x1x32"]
     }
     fn check(&self, c: &Case) -> Result<(), String> {
-        attention::check_heads(c)
+        attention::check(c, "block lists", c.axis("b") * c.axis("s") * c.axis("hkv"))
     }
     fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
         let [b, s, hq, hkv, d] = ["b", "s", "hq", "hkv", "d"].map(|a| c.axis(a));
+        let memory = c.attr("memory");
         let mut t = vec![
-            TensorSpec::input("q", c.dtype, &[b, s, hq, d], Fill::Derived),
-            TensorSpec::input("k", c.dtype, &[b, s, hkv, d], Fill::Derived),
-            TensorSpec::input("v", c.dtype, &[b, s, hkv, d], Fill::Normal { mean: 0.0, std: 1.0 }),
+            TensorSpec::input("q", c.dtype, &[b, s, hq, d], Fill::Derived).laid_out(memory),
+            TensorSpec::input("k", c.dtype, &[b, s, hkv, d], Fill::Derived).laid_out(memory),
+            TensorSpec::input("v", c.dtype, &[b, s, hkv, d], Fill::Normal { mean: 0.0, std: 1.0 }).laid_out(memory),
             TensorSpec::input("blocks", DType::I32, &[b, s, hkv, c.count("selected")], Fill::Derived),
-            TensorSpec::output("o", c.dtype, &[b, s, hq, d]),
+            TensorSpec::output("o", c.dtype, &[b, s, hq, d]).laid_out(memory),
         ];
         if c.flag("lse") {
             t.push(TensorSpec::output("lse", c.acc(), &[b, s, hq]));

@@ -13,7 +13,7 @@ use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op, YES_NO, by_blocks, by_row
 use kmark_core::tensor::{TensorSpec, View};
 use std::sync::Mutex;
 
-pub static ENTRY: Entry = Entry { op: &QuantFp8, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+pub const ENTRY: Entry = Entry { op: &QuantFp8, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
 
 struct QuantFp8;
 

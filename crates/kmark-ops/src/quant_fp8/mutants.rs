@@ -6,7 +6,7 @@ use kmark_core::case::Case;
 use kmark_device::Launch;
 use kmark_device::buffer::Buffers;
 
-pub static MUTANTS: &[Mutant] = &[
+pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "amax-of-the-wrong-block",
         about: "1x128 takes the maximum of the row, 128x128 that of the block's first row",

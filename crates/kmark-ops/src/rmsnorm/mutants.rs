@@ -2,7 +2,7 @@
 
 use crate::mutants::{Mutant, after, edited, read, shared, write};
 
-pub static MUTANTS: &[Mutant] = &[
+pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "eps-missing",
         about: "eps is left out, so a row of zeros divides by zero and a tiny row is scaled wrongly",

@@ -8,11 +8,11 @@ use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::fill::Fill;
 use kmark_core::gate::{Block, Region, Sink, sum_slack};
-use kmark_core::op::{Attr, AttrKind, Axis, MATRIX, Op, WEIGHT_DTYPES};
+use kmark_core::op::{Attr, AttrKind, Axis, MATRIX, MEMORY, Op, WEIGHT_DTYPES};
 use kmark_core::tensor::{TensorSpec, View};
 use std::ops::Range;
 
-pub static ENTRY: Entry = Entry { op: &RmsNormBwd, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+pub const ENTRY: Entry = Entry { op: &RmsNormBwd, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
 
 struct RmsNormBwd;
 
@@ -30,16 +30,18 @@ impl Op for RmsNormBwd {
         &[
             Attr { name: "w", kind: WEIGHT_DTYPES, default: "same", about: "dtype of the weight and its gradient" },
             Attr { name: "eps", kind: AttrKind::Positive, default: "1e-6", about: "added to the mean square" },
+            MEMORY,
         ]
     }
     fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
         let (m, n, w) = (c.axis("m"), c.axis("n"), c.attr_dtype("w"));
         vec![
-            TensorSpec::input("x", c.dtype, &[m, n], Fill::Rows { mean: 0.0, std: 1.0 }),
+            TensorSpec::input("x", c.dtype, &[m, n], Fill::Rows { mean: 0.0, std: 1.0 }).laid_out(c.attr("memory")),
             TensorSpec::input("w", w, &[n], Fill::Normal { mean: 1.0, std: 0.25 }),
-            TensorSpec::input("dout", c.dtype, &[m, n], Fill::Normal { mean: 0.0, std: 1.0 }),
+            TensorSpec::input("dout", c.dtype, &[m, n], Fill::Normal { mean: 0.0, std: 1.0 })
+                .laid_out(c.attr("memory")),
             TensorSpec::input("rstd", c.acc(), &[m], Fill::Derived),
-            TensorSpec::output("dx", c.dtype, &[m, n]),
+            TensorSpec::output("dx", c.dtype, &[m, n]).laid_out(c.attr("memory")),
             TensorSpec::output("dw", w, &[n]),
         ]
     }

@@ -4,7 +4,7 @@ use crate::mutants::{Mutant, after, read, shared, write};
 use kmark_device::Launch;
 use kmark_device::buffer::Buffers;
 
-pub static MUTANTS: &[Mutant] = &[
+pub const MUTANTS: &[Mutant] = &[
     shared::DW_LOSES_ROWS,
     shared::DW_IN_HALF,
     Mutant {
@@ -39,6 +39,7 @@ pub static MUTANTS: &[Mutant] = &[
             })
         },
     },
+    shared::PITCH_IGNORED,
 ];
 
 /// g and xh of one element.

@@ -6,7 +6,7 @@ use kmark_core::case::Case;
 use kmark_device::buffer::{Buffer, Buffers};
 use kmark_device::{Impl, Launch};
 
-pub static IMPLS: &[&dyn Impl] = &[
+pub const IMPLS: &[&dyn Impl] = &[
     &CpuImpl { name: "cpu/naive", about: "plain loops, one thread", source: include_str!("cpu.rs"), bind: bind_naive },
     &CpuImpl { name: "cpu/simd", about: "vectorised rows, all cores", source: include_str!("cpu.rs"), bind: bind_simd },
 ];

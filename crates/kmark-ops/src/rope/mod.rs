@@ -13,7 +13,7 @@ use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op, by_rows};
 use kmark_core::tensor::{TensorSpec, View};
 use std::ops::Range;
 
-pub static ENTRY: Entry = Entry { op: &Rope, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+pub const ENTRY: Entry = Entry { op: &Rope, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
 
 struct Rope;
 

@@ -11,7 +11,7 @@ fn turns(c: &Case) -> bool {
     c.axis("s") > 1
 }
 
-pub static MUTANTS: &[Mutant] = &[
+pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "styles-swapped",
         about: "neox pairs where interleaved ones are asked for, and the reverse",

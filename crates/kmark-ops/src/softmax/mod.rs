@@ -11,7 +11,7 @@ use kmark_core::gate::{Block, Invariant, Region, Sink, sum_slack};
 use kmark_core::op::{Attr, Axis, MATRIX, MEMORY, Op, by_rows};
 use kmark_core::tensor::{TensorSpec, View};
 
-pub static ENTRY: Entry = Entry { op: &Softmax, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+pub const ENTRY: Entry = Entry { op: &Softmax, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
 
 struct Softmax;
 

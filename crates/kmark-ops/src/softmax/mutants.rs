@@ -2,7 +2,7 @@
 
 use crate::mutants::{Mutant, edited, read, shared};
 
-pub static MUTANTS: &[Mutant] = &[
+pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "last-column-stale",
         about: "the last element of every row is what an earlier launch left there",

@@ -12,7 +12,7 @@ use kmark_core::op::{Attr, Axis, MATRIX, MEMORY, Op, by_rows};
 use kmark_core::tensor::{TensorSpec, View};
 use std::ops::Range;
 
-pub static ENTRY: Entry = Entry { op: &SoftmaxBwd, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+pub const ENTRY: Entry = Entry { op: &SoftmaxBwd, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
 
 struct SoftmaxBwd;
 

@@ -5,7 +5,7 @@ use kmark_core::case::Case;
 use kmark_device::Launch;
 use kmark_device::buffer::Buffers;
 
-pub static MUTANTS: &[Mutant] = &[
+pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "dot-missing",
         about: "dx = y * dy, the diagonal of the Jacobian alone",

@@ -8,10 +8,10 @@ use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::fill::Fill;
 use kmark_core::gate::{Block, Invariant, Region, Sink, sum_slack};
-use kmark_core::op::{Attr, Axis, MATRIX, Op, by_rows};
+use kmark_core::op::{Attr, Axis, MATRIX, MEMORY, Op, by_rows};
 use kmark_core::tensor::{TensorSpec, View};
 
-pub static ENTRY: Entry = Entry { op: &SoftmaxFwdBwd, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+pub const ENTRY: Entry = Entry { op: &SoftmaxFwdBwd, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
 
 struct SoftmaxFwdBwd;
 
@@ -26,14 +26,14 @@ impl Op for SoftmaxFwdBwd {
         MATRIX
     }
     fn attrs(&self) -> &'static [Attr] {
-        &[]
+        &[MEMORY]
     }
     fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
         let shape = [c.axis("m"), c.axis("n")];
         vec![
-            TensorSpec::input("x", c.dtype, &shape, Fill::Normal { mean: 0.0, std: 3.0 }),
-            TensorSpec::input("dy", c.dtype, &shape, Fill::Normal { mean: 0.0, std: 1.0 }),
-            TensorSpec::output("dx", c.dtype, &shape),
+            TensorSpec::input("x", c.dtype, &shape, Fill::Normal { mean: 0.0, std: 3.0 }).laid_out(c.attr("memory")),
+            TensorSpec::input("dy", c.dtype, &shape, Fill::Normal { mean: 0.0, std: 1.0 }).laid_out(c.attr("memory")),
+            TensorSpec::output("dx", c.dtype, &shape).laid_out(c.attr("memory")),
         ]
     }
     fn cost(&self, c: &Case) -> Cost {

@@ -1,12 +1,12 @@
 //! Softmax with its backward done wrong.
 
-use crate::mutants::{Mutant, after, read, write};
+use crate::mutants::{Mutant, after, read, shared, write};
 use crate::truth;
 use kmark_core::case::Case;
 use kmark_device::Launch;
 use kmark_device::buffer::Buffers;
 
-pub static MUTANTS: &[Mutant] = &[
+pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "y-rounded",
         about: "y is rounded to the 16-bit type between forward and backward",
@@ -50,6 +50,7 @@ pub static MUTANTS: &[Mutant] = &[
             })
         },
     },
+    shared::PITCH_IGNORED,
 ];
 
 /// Replaces dx by that of another y; `wrong` turns the right y of a row into it.

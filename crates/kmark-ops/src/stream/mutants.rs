@@ -2,7 +2,7 @@
 
 use crate::mutants::{Mutant, edited, read};
 
-pub static MUTANTS: &[Mutant] = &[
+pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "shifted",
         about: "the copy is off by one element",

@@ -10,7 +10,7 @@ fn some(c: &Case) -> bool {
     c.axis("m") * c.axis("n") >= 8
 }
 
-pub static MUTANTS: &[Mutant] = &[
+pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "gate-and-up-swapped",
         about: "the sigmoid is that of up",

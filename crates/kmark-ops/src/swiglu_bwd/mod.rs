@@ -11,7 +11,7 @@ use kmark_core::gate::{Block, Region, Sink};
 use kmark_core::op::{Attr, AttrKind, Axis, MATRIX, MEMORY, Op, by_rows};
 use kmark_core::tensor::{TensorSpec, View};
 
-pub static ENTRY: Entry = Entry { op: &SwiGluBwd, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+pub const ENTRY: Entry = Entry { op: &SwiGluBwd, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
 
 struct SwiGluBwd;
 

@@ -10,7 +10,7 @@ fn some(c: &Case) -> bool {
     c.axis("m") * c.axis("n") >= 16
 }
 
-pub static MUTANTS: &[Mutant] = &[
+pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "derivative-of-the-sigmoid",
         about: "dgate takes the derivative of sigmoid(gate), not of gate * sigmoid(gate)",

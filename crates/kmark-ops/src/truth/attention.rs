@@ -98,11 +98,21 @@ impl Geometry {
     /// Pairs of a query head's row and a key.
     pub fn pairs(&self) -> u64 {
         let of = |s: usize| (0..self.seqs[s].queries).map(|i| (self.visible)(s, i).len() as u64).sum::<u64>();
-        (0..self.seqs.len()).map(of).sum::<u64>() * self.hq as u64
+        self.over_sequences(of) * self.hq as u64
+    }
+
+    /// The sum of what depends on a sequence's lengths alone. Equal neighbours are counted once.
+    fn over_sequences(&self, of: impl Fn(usize) -> u64) -> u64 {
+        let mut first = 0;
+        let runs = self.seqs.chunk_by(|a, b| a == b).map(|run| {
+            first += run.len();
+            of(first - run.len()) * run.len() as u64
+        });
+        runs.sum()
     }
 
     /// Keys of a sequence that some query sees. Masks move by one key from query to query, so they form one range.
-    pub fn seen(&self, s: usize) -> usize {
+    fn seen(&self, s: usize) -> usize {
         let ranges = (0..self.seqs[s].queries).map(|i| (self.visible)(s, i)).filter(|r| !r.is_empty());
         let hull = ranges.fold(None, |hull: Option<Range<usize>>, r| match hull {
             None => Some(r),
@@ -113,7 +123,7 @@ impl Geometry {
 
     /// Key rows that some query sees, over all sequences and key heads.
     pub fn rows_seen(&self) -> u64 {
-        (0..self.seqs.len()).map(|s| self.seen(s) as u64).sum::<u64>() * self.hkv as u64
+        self.over_sequences(|s| self.seen(s) as u64) * self.hkv as u64
     }
 
     /// Calls `f` for every sequence and key head, in parallel.
@@ -138,9 +148,9 @@ impl Rows {
     /// The first `width` elements of the rows that `row` names.
     pub fn gather(inputs: &View, name: &str, width: usize, count: usize, row: impl Fn(usize) -> usize) -> Rows {
         let mut data = vec![0.0; count * width];
-        let pitch = inputs.spec(name).row_len();
+        let row_len = inputs.spec(name).row_len();
         for (j, out) in data.chunks_mut(width).enumerate() {
-            inputs.read(name, row(j) * pitch, out);
+            inputs.read(name, row(j) * row_len, out);
         }
         let longest = data.chunks(width).map(norm).fold(0.0, f64::max);
         Rows { data, width, longest }
@@ -260,10 +270,13 @@ pub fn lengths(c: &Case, count: usize, longest: usize) -> Vec<usize> {
     if c.attr("lengths") == "ragged" { ragged(count, longest) } else { vec![longest; count] }
 }
 
-/// Key heads divide the query heads.
-pub fn check_heads(c: &Case) -> Result<(), String> {
-    let (hq, hkv) = (c.axis("hq"), c.axis("hkv"));
-    if hq.is_multiple_of(hkv) { Ok(()) } else { Err(format!("{hq} query heads cannot share {hkv} key heads")) }
+/// Key heads divide the query heads, and there are not more of `what` than a cost can walk over.
+pub fn check(c: &Case, what: &str, count: usize) -> Result<(), String> {
+    let (hq, hkv) = if c.axes.contains_key("hkv") { (c.axis("hq"), c.axis("hkv")) } else { (1, 1) };
+    if !hq.is_multiple_of(hkv) {
+        return Err(format!("{hq} query heads cannot share {hkv} key heads"));
+    }
+    if count > 1 << 26 { Err(format!("{count} {what} are more than any machine can hold")) } else { Ok(()) }
 }
 
 /// Two products per visible pair; q and o whole, of k and v the rows that somebody sees, and `integers` indices.

@@ -549,12 +549,16 @@ def nsa(c):
 # --- comparison ------------------------------------------------------------------------------------------------------
 
 
-def differences(what, got, near, unit=0.0):
-    """One line, on the first place that is wrong, if `got` is not `near` or further apart than `unit`, relative."""
+def differences(what, got, near, dtype=None):
+    """One line, on the first place that is wrong, if `got` is not `near`, or not near after rounding to `dtype`."""
     if got.shape != near.value.shape:
         return [f"{what}: shape {got.shape}, NumPy has {near.value.shape}"]
     with np.errstate(invalid="ignore"):
-        allowed = near.close * near.size + unit * np.abs(near.value)
+        allowed = near.close * near.size
+        if dtype:
+            # Half a spacing; the smallest numbers lie as far apart as the smallest normal ones.
+            fraction, least = FORMATS[dtype]
+            allowed = allowed + 2.0 ** -(fraction + 1) * (1 + 1e-6) * np.maximum(np.abs(near.value), 2.0**least)
         right = (got == near.value) | (np.isnan(got) & np.isnan(near.value)) | (np.abs(got - near.value) <= allowed)
     if right.all():
         return []
@@ -578,8 +582,7 @@ def judge(c, numbers):
         exact = Near(round_to(tensor["dtype"], expected), 0.0)
         wrong += differences(f"{c.id}: {name} rounded to {tensor['dtype']}", rounded, exact)
     for name in found.keys() & c.inputs.keys() - c.outputs.keys():
-        unit = 2.0 ** -(FORMATS[c.dtypes[name]][0] + 1) * (1 + 1e-6)
-        wrong += differences(f"{c.id}: input {name}", c.inputs[name], found[name], unit)
+        wrong += differences(f"{c.id}: input {name}", c.inputs[name], found[name], c.dtypes[name])
     return wrong
 
 
