@@ -133,10 +133,10 @@ impl Bench<'_> {
     fn refuse(&mut self, planned: &Planned, turns: &mut [Turn]) {
         let too_large = Self::too_large(planned);
         for turn in turns {
-            if let Err(why) = turn.imp.supports(&planned.case) {
-                turn.fail(Fault::new(Status::Unsupported, why));
-            } else if let Some(fault) = &too_large {
+            if let Some(fault) = &too_large {
                 turn.fail(fault.clone());
+            } else if let Err(why) = turn.imp.supports(&planned.case) {
+                turn.fail(Fault::new(Status::Unsupported, why));
             }
         }
     }

@@ -26,7 +26,7 @@ fn rotated(c: &Case) -> usize {
 }
 
 fn in_place(c: &Case) -> bool {
-    c.attr("form") == "in-place"
+    c.attr("form") == "inplace"
 }
 
 /// What is rotated: input, output (in place the same), heads.
@@ -71,8 +71,8 @@ impl Op for Rope {
             },
             Attr {
                 name: "form",
-                kind: AttrKind::OneOf(&["in-place", "out"]),
-                default: "in-place",
+                kind: AttrKind::OneOf(&["inplace", "out"]),
+                default: "inplace",
                 about: "whether q and k are overwritten or q_out and k_out written",
             },
             Attr {

@@ -27,7 +27,7 @@ fn integers(inputs: &View, name: &str) -> Vec<i64> {
 fn rope(c: &Case, _: &View, v: &mut Visited) {
     let d = c.axis("d");
     let rotated = if c.count("rotary") == 0 { d } else { c.count("rotary") };
-    let in_place = c.attr("form") == "in-place";
+    let in_place = c.attr("form") == "inplace";
     for (name, out, heads) in [("q", "q_out", "hq"), ("k", "k_out", "hk")] {
         if !v.has(name) {
             continue;

@@ -329,7 +329,7 @@ def rope(c):
                 out[..., :r] = np.stack([a, b], axis=-1).reshape(*a.shape[:-1], r)
         return Near(y, sizes)  # what is not rotated is the same to the bit
 
-    suffix = "" if c.attrs["form"] == "in-place" else "_out"
+    suffix = "" if c.attrs["form"] == "inplace" else "_out"
     out = {name + suffix: rotated(c[name]) for name in ("q", "k") if c.has(name)}
     # An angle is rounded before its cosine is taken, so it counts with its size.
     return out | {"cos": Near(np.cos(angle), 1 + np.abs(angle)), "sin": Near(np.sin(angle), 1 + np.abs(angle))}

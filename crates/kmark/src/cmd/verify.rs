@@ -80,10 +80,10 @@ fn names(planned: &Planned, as_mutants: bool) -> Vec<String> {
 
 fn check(bench: &mut Bench, planned: &Planned, impl_name: String) -> Line {
     let supported = planned.impls.iter().find(|i| i.name() == impl_name).map_or(Ok(()), |i| i.supports(&planned.case));
-    let result = match (supported, Bench::too_large(planned)) {
-        (Err(why), _) => Err(Fault::new(Status::Unsupported, why)),
-        (_, Some(fault)) => Err(fault),
-        (Ok(()), None) => bench.verify(planned, &impl_name),
+    let result = match (Bench::too_large(planned), supported) {
+        (Some(fault), _) => Err(fault),
+        (None, Err(why)) => Err(Fault::new(Status::Unsupported, why)),
+        (None, Ok(())) => bench.verify(planned, &impl_name),
     };
     let case = planned.case.id.clone();
     match result {

@@ -101,7 +101,10 @@ fn mha(_: &str, fields: &Map<String, Value>) -> Parsed<Group> {
 }
 
 /// `groups` is what it is in the kernels that are benchmarked so: query heads to each kv head, not how many groups.
-fn nsa(_: &str, fields: &Map<String, Value>) -> Parsed<Group> {
+fn nsa(kernel: &str, fields: &Map<String, Value>) -> Parsed<Group> {
+    if fields.contains_key("hq") {
+        return own(kernel, fields);
+    }
     let f = Fields::new(
         fields,
         &["batch", "heads", "seq_len", "dim", "block_size", "groups", "selected_blocks", "is_causal", "scale", "dtype"],

@@ -100,3 +100,15 @@ fn a_case_that_does_not_fit_is_out_of_memory_before_it_is_allocated() {
         assert!(r["message"].as_str().unwrap().contains("8.00 TiB"), "{r}");
     }
 }
+
+#[test]
+fn plain_loops_refuse_what_would_take_them_minutes() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let args = ["run", "gemm", "--configs", "2048x2048x2048", "--impl", "cpu/naive", "--out", out.to_str().unwrap()];
+    assert_eq!(kmark(&args).output().unwrap().status.code(), Some(0), "refusing is no failure");
+    for r in records(&out) {
+        assert_eq!(r["status"], "unsupported");
+        assert!(r["message"].as_str().unwrap().contains("17 GFLOP"), "{r}");
+    }
+}
