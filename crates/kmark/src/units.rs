@@ -54,6 +54,10 @@ pub fn digits(v: f64) -> String {
     }
 }
 
+pub fn flops(per_second: f64) -> String {
+    scaled(per_second, &[(1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"), (1.0, "FLOP/s")])
+}
+
 pub fn percent(fraction: f64) -> String {
     format!("{} %", digits(100.0 * fraction))
 }

@@ -25,6 +25,9 @@ fn one(data: &RunData, options: &Options, text: &mut String) -> std::fmt::Result
         let gb = |v: f64| units::digits(v / 1e9);
         let (copy, read, write, triad) = (gb(r.copy), gb(r.read), gb(r.write), gb(r.triad));
         writeln!(text, "- measured roofs in GB/s: copy {copy}, read {read}, write {write}, triad {triad}")?;
+        for (dtype, flops) in &r.matrix {
+            writeln!(text, "- measured {dtype} matrix roof: {}", units::flops(*flops))?;
+        }
     }
     if let Some(floor) = noise(data.records) {
         writeln!(text, "- A/A noise of this run: {}", units::percent(floor))?;

@@ -87,7 +87,7 @@ fn cells(r: &Row, repeated: bool, options: &Options) -> Vec<Cell> {
 /// Work with much arithmetic per byte is rated by arithmetic, the rest by traffic.
 pub fn rate(t: &Time) -> String {
     if t.gflop_per_s > 20.0 * t.gb_per_s {
-        format!("{} TFLOP/s", units::digits(t.gflop_per_s / 1e3))
+        units::flops(t.gflop_per_s * 1e9)
     } else {
         format!("{} GB/s", units::digits(t.gb_per_s))
     }
@@ -121,6 +121,8 @@ fn footer(data: &RunData, rows: &[Row]) -> String {
     }
     if let Some(roofs) = &data.run.roofs {
         facts.push(format!("copy roof {} GB/s", units::digits(roofs.copy / 1e9)));
+        let matrix = roofs.matrix.iter().map(|(dtype, flops)| format!("{dtype} matrix roof {}", units::flops(*flops)));
+        facts.extend(matrix);
     }
     format!("{}\nrecords in {}\n", facts.join(" · "), data.name)
 }
