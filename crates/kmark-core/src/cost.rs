@@ -68,6 +68,7 @@ mod tests {
         assert_eq!(roofs.for_traffic(&cost(100, 100)), 1.0);
         assert_eq!(roofs.for_traffic(&cost(0, 100)), 3.0);
     }
+
     #[test]
     fn arithmetic_limits_a_case_that_computes_much() {
         let matrix = BTreeMap::from([(DType::F32, 100.0)]);

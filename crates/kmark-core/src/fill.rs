@@ -70,7 +70,7 @@ impl Fill {
 }
 
 /// What lies between the rows of an input: NaN in every float format, so that reading it shows.
-const GAP_BYTE: u8 = 0xff;
+pub const GAP_BYTE: u8 = 0xff;
 
 /// Fills `bytes`, the memory of tensor `spec`, with its values for `seed`.
 pub fn fill(spec: &TensorSpec, seed: u64, bytes: &mut [u8]) {

@@ -364,6 +364,15 @@ mod tests {
     }
 
     #[test]
+    fn a_free_element_may_be_anything_and_minus_infinity_must_be_met() {
+        assert_eq!(judge(DType::Bf16, f64::NAN, 0.0, f64::INFINITY), 0.0);
+        assert_eq!(judge(DType::F32, f64::NEG_INFINITY, f64::NEG_INFINITY, 0.0), 0.0);
+        for wrong in [0.0, -1e30, f64::INFINITY, f64::NAN] {
+            assert!(judge(DType::F32, wrong, f64::NEG_INFINITY, 0.0) > 1.0, "{wrong}");
+        }
+    }
+
+    #[test]
     fn small_values_are_judged_at_their_own_scale() {
         // 1e-4 in bf16 under a fixed tolerance of 1e-2 could be anything; here it cannot be zero.
         assert!(judge(DType::Bf16, 0.0, 1e-4, 1e-9) > 100.0);

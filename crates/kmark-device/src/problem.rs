@@ -6,7 +6,7 @@
 use crate::buffer::Buffers;
 use crate::{Device, Fault, Impl};
 use kmark_core::case::Case;
-use kmark_core::fill::{Fill, fill};
+use kmark_core::fill::{Fill, GAP_BYTE, fill};
 use kmark_core::gate::{Gate, Verify};
 use kmark_core::op::{Op, by_rows};
 use kmark_core::tensor::{Role, TensorSpec, View};
@@ -82,7 +82,7 @@ impl Problem {
         let width = self.specs.iter().map(|s| s.elems() / m.max(1)).max().unwrap_or(1);
         let mut memory = self.buffers.0[target].write::<u8>();
         if spec.pitch > spec.row_len() {
-            memory.fill(0xff); // NaN between the rows, as `fill` leaves it
+            memory.fill(GAP_BYTE);
         }
         let out = std::sync::Mutex::new(&mut *memory);
         by_rows(m, width, |rows| {

@@ -1,5 +1,6 @@
 //! Every oracle against NumPy and SciPy: libraries that thousands have read, called as their manuals say. Writes inputs
-//! and what our oracles expect, then `numpy/oracles.py` computes the same from the inputs alone and compares.
+//! and what our oracles expect; then `numpy/oracles.py` and the modules beside it compute the same from the inputs alone
+//! and compare.
 
 mod common;
 #[path = "common/inputs.rs"]

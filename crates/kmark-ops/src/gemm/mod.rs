@@ -101,7 +101,7 @@ impl Op for Gemm {
         Cost { bytes_read: bytes(Role::In), bytes_written: bytes(Role::Out), flops: 2 * m * n * k + bias }
     }
     fn derive(&self, c: &Case, tensor: &str, inputs: &View, rows: Range<usize>, out: &mut [f64]) {
-        let spec = inputs.specs.iter().find(|s| s.name == tensor).expect("a tensor of the case");
+        let spec = inputs.spec(tensor);
         let width = if spec.shape.len() > 1 { spec.row_len() } else { 1 };
         for (row, out) in rows.zip(out.chunks_mut(width)) {
             out.iter_mut().enumerate().for_each(|(i, v)| *v = derived_scale(c, tensor, row, i));
