@@ -94,17 +94,20 @@ impl Verify {
     }
 }
 
-#[derive(Clone, Default)]
-struct Tally {
-    elements: u64,
-    wrong: u64,
-    worst: f64,
-    /// Index, output and expectation of the worst element; the lowest index wins a tie, so the report is stable.
-    worst_at: Option<(usize, f64, f64, f64)>,
-    err2: f64,
-    twin2: f64,
-    slack2: f64,
-    expect2: f64,
+/// What comparing the elements of one region of one output came to.
+#[derive(Clone, Default, Debug, PartialEq)]
+pub struct Tally {
+    pub elements: u64,
+    pub wrong: u64,
+    /// Largest error as a multiple of what is allowed there.
+    pub worst: f64,
+    /// Index, output, expectation and allowance of the worst element; the lowest index wins a tie, so the report is
+    /// stable.
+    pub worst_at: Option<(usize, f64, f64, f64)>,
+    pub err2: f64,
+    pub twin2: f64,
+    pub slack2: f64,
+    pub expect2: f64,
 }
 
 impl Tally {
@@ -152,7 +155,7 @@ impl Tally {
 }
 
 /// How far an element may be off. An exact zero with no slack (an ignored row) must be exactly zero.
-fn allowed(dtype: DType, expect: f64, slack: f64) -> f64 {
+pub fn allowed(dtype: DType, expect: f64, slack: f64) -> f64 {
     if expect == 0.0 && slack == 0.0 {
         return 0.0;
     }
@@ -166,46 +169,43 @@ pub struct Gate<'a> {
     view: &'a View<'a>,
     regions: &'static [&'static str],
     row_sums: Vec<(&'static str, f64)>,
-    state: Mutex<State>,
+    state: Mutex<Findings>,
 }
 
-struct State {
+/// Everything that a comparison found, whoever made it: the gate here, or kernels on a card.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
     /// One tally per tensor and region, in the order of the specs.
-    tallies: Vec<Tally>,
-    seen: Vec<u64>,
+    pub tallies: Vec<Tally>,
+    /// Elements that the oracle spoke about, per tensor.
+    pub seen: Vec<u64>,
     /// One per invariant.
-    bad_rows: Vec<BadRows>,
+    pub bad_rows: Vec<BadRows>,
 }
 
 /// Rows that break an invariant, and the first of them with its sum and the limit.
-#[derive(Clone, Copy, Default)]
-struct BadRows {
-    count: u64,
-    first: Option<(usize, f64, f64)>,
+#[derive(Clone, Copy, Default, Debug)]
+pub struct BadRows {
+    pub count: u64,
+    pub first: Option<(usize, f64, f64)>,
 }
 
-impl<'a> Gate<'a> {
-    /// `regions` and `invariants` are the op's.
-    pub fn new(view: &'a View<'a>, regions: &'static [&'static str], invariants: Vec<Invariant>) -> Gate<'a> {
-        let row_sums: Vec<_> = invariants.into_iter().map(|Invariant::RowSum { tensor, to }| (tensor, to)).collect();
-        let state = Mutex::new(State {
-            tallies: vec![Tally::default(); view.specs.len() * regions.len()],
-            seen: vec![0; view.specs.len()],
-            bad_rows: vec![BadRows::default(); row_sums.len()],
-        });
-        Gate { view, regions, row_sums, state }
+impl Findings {
+    pub fn new(specs: usize, regions: usize, invariants: usize) -> Findings {
+        Findings {
+            tallies: vec![Tally::default(); specs * regions],
+            seen: vec![0; specs],
+            bad_rows: vec![BadRows::default(); invariants],
+        }
     }
 
-    pub fn finish(self) -> Verify {
-        let state = self.state.into_inner().expect("no thread panicked in the gate");
+    /// The verdict. `regions` and `row_sums` (tensor and sum) are the op's.
+    pub fn verify(&self, specs: &[TensorSpec], regions: &[&str], row_sums: &[(&'static str, f64)]) -> Verify {
         let mut v = Verify { checks: 1, ..Verify::default() };
-        for (t, spec) in self.view.specs.iter().enumerate() {
-            if !spec.role.is_output() {
-                continue;
-            }
-            assert_eq!(state.seen[t], spec.elems() as u64, "the oracle must cover {} exactly once", spec.name);
-            for (r, name) in self.regions.iter().enumerate() {
-                let tally = &state.tallies[t * self.regions.len() + r];
+        for (t, spec) in specs.iter().enumerate().filter(|(_, s)| s.role.is_output()) {
+            assert_eq!(self.seen[t], spec.elems() as u64, "the oracle must cover {} exactly once", spec.name);
+            for (r, name) in regions.iter().enumerate() {
+                let tally = &self.tallies[t * regions.len() + r];
                 if tally.elements > 0 {
                     v.elements += tally.elements;
                     v.problems.extend(tally.problems(spec, name));
@@ -213,7 +213,7 @@ impl<'a> Gate<'a> {
                 }
             }
         }
-        for ((tensor, to), BadRows { count, first }) in self.row_sums.iter().zip(&state.bad_rows) {
+        for ((tensor, to), BadRows { count, first }) in row_sums.iter().zip(&self.bad_rows) {
             if let Some((row, sum, limit)) = first {
                 v.problems.push(format!(
                     "{tensor}: {count} rows do not add up to {to}; row {row} adds up to {sum:.6e}, {limit:.1e} off at most"
@@ -221,6 +221,25 @@ impl<'a> Gate<'a> {
             }
         }
         v
+    }
+}
+
+/// Tensor and sum of each invariant.
+pub fn row_sums(invariants: Vec<Invariant>) -> Vec<(&'static str, f64)> {
+    invariants.into_iter().map(|Invariant::RowSum { tensor, to }| (tensor, to)).collect()
+}
+
+impl<'a> Gate<'a> {
+    /// `regions` and `invariants` are the op's.
+    pub fn new(view: &'a View<'a>, regions: &'static [&'static str], invariants: Vec<Invariant>) -> Gate<'a> {
+        let row_sums = row_sums(invariants);
+        let state = Mutex::new(Findings::new(view.specs.len(), regions.len(), row_sums.len()));
+        Gate { view, regions, row_sums, state }
+    }
+
+    pub fn finish(self) -> Verify {
+        let found = self.state.into_inner().expect("no thread panicked in the gate");
+        found.verify(self.view.specs, self.regions, &self.row_sums)
     }
 }
 
@@ -291,7 +310,7 @@ fn bad_rows(spec: &TensorSpec, block: &Block, got: &[f64], to: f64) -> BadRows {
 
 impl Tally {
     /// RMS limit: a quarter above the twin's, plus half the slack's. Small regions say too little for an RMS.
-    fn rms_is_off(&self) -> bool {
+    pub fn rms_is_off(&self) -> bool {
         self.elements >= 64 && self.err2.sqrt() > 1.25 * self.twin2.sqrt() + 0.5 * self.slack2.sqrt()
     }
 

@@ -104,6 +104,13 @@ pub trait Op: Sync {
         Vec::new()
     }
 
+    /// The same oracle as CUDA C++, and the derivation of inputs: judges what a launch left on a card where it lies.
+    fn cuda_oracle(&self) -> &'static str;
+    /// What is wrong if a CUDA oracle finds a property broken, as a predicate: `elements of q … are not x`.
+    fn cuda_property(&self) -> &'static str {
+        "elements break a property of the op"
+    }
+
     /// The contract of a case as records carry it: `x,w -> y`, a tensor changed in place marked with `*`.
     fn contract(&self, case: &Case) -> String {
         let tensors = self.tensors(case);

@@ -99,10 +99,46 @@ pub struct Times {
 }
 
 /// One turn of an impl: the next `samples` entries of `samples_ns` were taken in round `round`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Visit {
     pub round: u32,
     pub samples: u32,
+    /// What the device was seen to do meanwhile, where it can tell.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub conditions: Option<Conditions>,
+}
+
+/// State of a GPU over a stretch of time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Conditions {
+    /// Highest power drawn, W.
+    pub power_w: f64,
+    /// Highest temperature, °C.
+    pub temperature_c: f64,
+    /// Lowest clock of the multiprocessors, MHz.
+    pub sm_mhz: f64,
+    /// Lowest clock of the memory, MHz.
+    pub memory_mhz: f64,
+    /// Why the clocks were held below what they could be; empty: they were not.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub throttled: Vec<String>,
+}
+
+/// What the compiler made of a kernel.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct KernelFigures {
+    pub name: String,
+    pub registers: u32,
+    /// Static shared memory of a block, bytes; dynamic is added at launch.
+    pub shared_bytes: u32,
+    pub dynamic_shared_bytes: u32,
+    /// Local memory of a thread, bytes.
+    pub local_bytes: u32,
+    /// Bytes of spilled registers, stores and loads together; absent where the compiler did not tell.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub spilled_bytes: Option<u32>,
+    pub grid: [u32; 3],
+    pub block: [u32; 3],
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -138,12 +174,23 @@ pub struct Record {
     pub stop: Option<Stop>,
     pub cost: Cost,
     pub times: Times,
+    /// The kernels of a launch, where they are known.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub kernels: Vec<KernelFigures>,
+    /// What the impl chose or found out: an algorithm, a workspace.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub notes: Vec<String>,
     /// Why it failed, with the tail of the log; empty otherwise.
     pub message: String,
 }
 
-/// The part of an impl's name before the slash: impls of one family share a worker process.
+/// The part of an impl's name before the slash: impls of one family share a worker process. A file is a family of its own,
+/// by its name without folders and kernel: `./mine.cu:fast` is of `mine.cu`.
 pub fn family(impl_name: &str) -> String {
+    let file = impl_name.rsplit('/').next().unwrap_or(impl_name).split(':').next().unwrap_or(impl_name);
+    if file.contains('.') {
+        return file.to_string();
+    }
     impl_name.split('/').next().unwrap_or(impl_name).to_string()
 }
 
@@ -181,6 +228,24 @@ impl Record {
     /// What a run may hold once: the same case, impl, mode and device.
     pub fn key(&self) -> (String, String, Mode) {
         (self.case.clone(), self.impl_name.clone(), self.mode)
+    }
+
+    /// Share of the samples in visits during which the clocks were held down.
+    pub fn throttled(&self) -> f64 {
+        let held = |v: &&Visit| v.conditions.as_ref().is_some_and(|c| !c.throttled.is_empty());
+        let count: u32 = self.visits.iter().filter(held).map(|v| v.samples).sum();
+        if self.samples_ns.is_empty() { 0.0 } else { count as f64 / self.samples_ns.len() as f64 }
+    }
+
+    /// Why they were, each reason once.
+    pub fn throttled_by(&self) -> Vec<String> {
+        let mut reasons: Vec<String> = Vec::new();
+        for reason in self.visits.iter().filter_map(|v| v.conditions.as_ref()).flat_map(|c| &c.throttled) {
+            if !reasons.contains(reason) {
+                reasons.push(reason.clone());
+            }
+        }
+        reasons
     }
 
     pub fn median(&self) -> Option<Median> {
@@ -236,6 +301,10 @@ pub struct Calibration {
     pub known_launch_ratio: f64,
     /// One timer over a second, independent one; near 1.
     pub timer_ratio: f64,
+    /// Time to read half a cache full of data after a flush over the time to read it again; well above 1 where a
+    /// flush works. Absent where it is not measured.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cold_over_hot: Option<f64>,
 }
 
 /// Where the time of a run went, in ns.

@@ -3,11 +3,11 @@
 
 use crate::case::Case;
 use crate::gate::Verify;
-use crate::record::{Calibration, DeviceId, Mode, Status, Times};
+use crate::record::{Calibration, Conditions, DeviceId, KernelFigures, Mode, Status, Times};
 use crate::stop::{Stop, StopRule};
 use serde::{Deserialize, Serialize};
 
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 /// A line longer than this is not ours.
 pub const MAX_LINE: usize = 64 << 20;
 
@@ -25,16 +25,20 @@ pub enum Request {
         #[serde(rename = "impl")]
         impl_name: String,
     },
-    /// Make memory, inputs and launch ready for sampling; stays until release.
+    /// Hold the card's inputs and oracle against the host's.
+    Oracle {
+        case: Case,
+    },
+    /// Make memory, inputs and launch ready for sampling in a mode; stays until release.
     Prepare {
         case: Case,
         #[serde(rename = "impl")]
         impl_name: String,
+        mode: Mode,
     },
     Sample {
         #[serde(rename = "impl")]
         impl_name: String,
-        mode: Mode,
         rule: StopRule,
         warmup: Warmup,
         /// Gate the output of the last timed launch.
@@ -57,6 +61,9 @@ pub enum Reply {
     Hello {
         protocol: u32,
         device: DeviceId,
+        /// Bytes of its memory that are free, where that is not the host's.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        memory: Option<u64>,
         calibration: Option<Calibration>,
         busy_ns: u64,
     },
@@ -64,14 +71,24 @@ pub enum Reply {
         verify: Verify,
         busy_ns: u64,
     },
+    Compared {
+        problems: Vec<String>,
+        busy_ns: u64,
+    },
     Prepared {
         times: Times,
+        #[serde(skip_serializing_if = "Vec::is_empty", default)]
+        kernels: Vec<KernelFigures>,
+        #[serde(skip_serializing_if = "Vec::is_empty", default)]
+        notes: Vec<String>,
         busy_ns: u64,
     },
     Sampled {
         samples_ns: Vec<f64>,
         clock_mhz: Vec<f64>,
         stop: Stop,
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        conditions: Option<Conditions>,
         verify: Option<Verify>,
         busy_ns: u64,
     },
@@ -91,6 +108,7 @@ impl Reply {
         match self {
             Reply::Hello { busy_ns, .. }
             | Reply::Verified { busy_ns, .. }
+            | Reply::Compared { busy_ns, .. }
             | Reply::Prepared { busy_ns, .. }
             | Reply::Sampled { busy_ns, .. }
             | Reply::Failed { busy_ns, .. } => *busy_ns,

@@ -1,6 +1,9 @@
 //! Memory of a case's tensors: aligned, with guard bands on both sides, shared by the problem and the launches bound to
-//! it. A launch takes its borrow when it runs, so launches have no lifetime.
+//! it. A launch takes its borrow when it runs, so launches have no lifetime. On a card the tensor lies in the card's
+//! memory; reading it here makes a copy, and a copy that was written goes back when it is let go.
 
+use crate::Fault;
+use crate::cuda::Block;
 use bytemuck::{AnyBitPattern, NoUninit, Zeroable};
 use kmark_core::tensor::{Role, TensorSpec};
 use std::marker::PhantomData;
@@ -14,9 +17,10 @@ struct Line([u8; 64]);
 
 /// Guard band on each side, in lines. Wide enough to catch a whole vector or row tail written past the end.
 const GUARD_LINES: usize = 64;
-const GUARD_BYTE: u8 = 0xa5;
+pub const GUARD_BYTES: usize = GUARD_LINES * 64;
+pub const GUARD_BYTE: u8 = 0xa5;
 /// NaN in every float format, -1 in the integers.
-const POISON_BYTE: u8 = 0xff;
+pub const POISON_BYTE: u8 = 0xff;
 
 struct Memory {
     lines: Vec<Line>,
@@ -26,6 +30,20 @@ struct Memory {
 }
 
 impl Memory {
+    /// `bytes` bytes, `offset` bytes past an aligned address, guards set. `None` if the memory cannot be had.
+    fn guarded(offset: usize, bytes: usize) -> Option<Memory> {
+        let count = (bytes + offset).div_ceil(64) + 2 * GUARD_LINES;
+        let mut lines: Vec<Line> = Vec::new();
+        lines.try_reserve_exact(count).ok()?;
+        ask_for_huge_pages(&mut lines);
+        lines.resize(count, Line::zeroed());
+        let mut memory = Memory { lines, before: GUARD_BYTES + offset, bytes };
+        let payload = memory.payload();
+        memory.all_mut()[..payload.start].fill(GUARD_BYTE);
+        memory.all_mut()[payload.end..].fill(GUARD_BYTE);
+        Some(memory)
+    }
+
     fn all(&self) -> &[u8] {
         bytemuck::cast_slice(&self.lines)
     }
@@ -40,42 +58,76 @@ impl Memory {
 #[derive(Clone)]
 pub struct Buffer {
     spec: Arc<TensorSpec>,
-    memory: Arc<RwLock<Memory>>,
+    place: Place,
+}
+
+#[derive(Clone)]
+enum Place {
+    Host(Arc<RwLock<Memory>>),
+    Card(Arc<Block>),
 }
 
 impl Buffer {
     /// Host memory for `spec`, guards set. `None` if the memory cannot be had.
     pub fn host(spec: &TensorSpec) -> Option<Buffer> {
-        let offset = spec.offset * spec.dtype.size();
-        let count = (spec.bytes() + offset).div_ceil(64) + 2 * GUARD_LINES;
-        let mut lines: Vec<Line> = Vec::new();
-        lines.try_reserve_exact(count).ok()?;
-        ask_for_huge_pages(&mut lines);
-        lines.resize(count, Line::zeroed());
-        let mut memory = Memory { lines, before: GUARD_LINES * 64 + offset, bytes: spec.bytes() };
-        let payload = memory.payload();
-        memory.all_mut()[..payload.start].fill(GUARD_BYTE);
-        memory.all_mut()[payload.end..].fill(GUARD_BYTE);
-        Some(Buffer { spec: Arc::new(spec.clone()), memory: Arc::new(RwLock::new(memory)) })
+        let memory = Memory::guarded(spec.offset * spec.dtype.size(), spec.bytes())?;
+        Some(Buffer { spec: Arc::new(spec.clone()), place: Place::Host(Arc::new(RwLock::new(memory))) })
+    }
+
+    /// Memory of a card.
+    pub fn card(spec: &TensorSpec, block: Block) -> Buffer {
+        Buffer { spec: Arc::new(spec.clone()), place: Place::Card(Arc::new(block)) }
     }
 
     pub fn spec(&self) -> &TensorSpec {
         &self.spec
     }
 
+    /// The card's memory that holds it, if it lies on one.
+    pub fn on_card(&self) -> Option<&Block> {
+        match &self.place {
+            Place::Host(_) => None,
+            Place::Card(block) => Some(block),
+        }
+    }
+
+    fn memory(&self) -> &RwLock<Memory> {
+        match &self.place {
+            Place::Host(memory) => memory,
+            Place::Card(_) => panic!("{} lies on a card", self.spec.name),
+        }
+    }
+
+    /// The tensor with its guard bands, copied from the card.
+    fn fetched(&self, block: &Block) -> Memory {
+        let mut memory =
+            Memory::guarded(self.spec.offset * self.spec.dtype.size(), self.spec.bytes()).expect("host memory");
+        // A card that does not answer shows in the next launch; what was read is then nobody's result.
+        let _ = block.fetch(memory.all_mut());
+        memory
+    }
+
     pub fn read<T: AnyBitPattern>(&self) -> ReadGuard<'_, T> {
-        ReadGuard { memory: self.memory.read().unwrap_or_else(|e| e.into_inner()), kind: PhantomData }
+        let memory = match &self.place {
+            Place::Host(memory) => Held::Host(memory.read().unwrap_or_else(|e| e.into_inner())),
+            Place::Card(block) => Held::Copy(self.fetched(block)),
+        };
+        ReadGuard { memory, kind: PhantomData }
     }
 
     pub fn write<T: AnyBitPattern + NoUninit>(&self) -> WriteGuard<'_, T> {
-        WriteGuard { memory: self.memory.write().unwrap_or_else(|e| e.into_inner()), kind: PhantomData }
+        let memory = match &self.place {
+            Place::Host(memory) => Changing::Host(memory.write().unwrap_or_else(|e| e.into_inner())),
+            Place::Card(block) => Changing::Copy(self.fetched(block), block),
+        };
+        WriteGuard { memory, kind: PhantomData }
     }
 
     /// Runs `f` on the tensor's bytes with `past` bytes of the guard band behind them: how a mutant oversteps.
     pub fn overstep(&self, past: usize, f: impl FnOnce(&mut [u8])) {
-        let mut memory = self.memory.write().unwrap_or_else(|e| e.into_inner());
-        let payload = memory.payload();
-        f(&mut memory.all_mut()[payload.start..payload.end + past]);
+        let mut guard = self.write::<u8>();
+        let payload = guard.memory.get().payload();
+        f(&mut guard.memory.get_mut().all_mut()[payload.start..payload.end + past]);
     }
 
     /// Makes a pure output unusable until it is written: NaN in every row, a guard between the rows.
@@ -87,7 +139,7 @@ impl Buffer {
 
     /// `Err` says on which side and how far from the tensor the guard band was overwritten, or behind which row.
     pub fn check_guards(&self) -> Result<(), String> {
-        let memory = self.memory.read().unwrap_or_else(|e| e.into_inner());
+        let memory = self.memory().read().unwrap_or_else(|e| e.into_inner());
         let payload = memory.payload();
         let (all, name) = (memory.all(), self.spec.name);
         if let Some(i) = all[..payload.start].iter().rposition(|b| *b != GUARD_BYTE) {
@@ -123,34 +175,74 @@ fn ask_for_huge_pages(lines: &mut Vec<Line>) {
     }
 }
 
+enum Held<'a> {
+    Host(RwLockReadGuard<'a, Memory>),
+    Copy(Memory),
+}
+
 pub struct ReadGuard<'a, T> {
-    memory: RwLockReadGuard<'a, Memory>,
+    memory: Held<'a>,
     kind: PhantomData<T>,
 }
 
 impl<T: AnyBitPattern> Deref for ReadGuard<'_, T> {
     type Target = [T];
     fn deref(&self) -> &[T] {
-        bytemuck::cast_slice(&self.memory.all()[self.memory.payload()])
+        let memory = match &self.memory {
+            Held::Host(memory) => memory,
+            Held::Copy(memory) => memory,
+        };
+        bytemuck::cast_slice(&memory.all()[memory.payload()])
+    }
+}
+
+enum Changing<'a> {
+    Host(RwLockWriteGuard<'a, Memory>),
+    Copy(Memory, &'a Block),
+}
+
+impl Changing<'_> {
+    fn get(&self) -> &Memory {
+        match self {
+            Changing::Host(memory) => memory,
+            Changing::Copy(memory, _) => memory,
+        }
+    }
+    fn get_mut(&mut self) -> &mut Memory {
+        match self {
+            Changing::Host(memory) => memory,
+            Changing::Copy(memory, _) => memory,
+        }
+    }
+}
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        if let Changing::Copy(memory, block) = self {
+            // As for reading: a card that does not answer shows in the next launch.
+            let _: Result<(), Fault> = block.put(memory.all());
+        }
     }
 }
 
 pub struct WriteGuard<'a, T> {
-    memory: RwLockWriteGuard<'a, Memory>,
+    memory: Changing<'a>,
     kind: PhantomData<T>,
 }
 
 impl<T: AnyBitPattern + NoUninit> Deref for WriteGuard<'_, T> {
     type Target = [T];
     fn deref(&self) -> &[T] {
-        bytemuck::cast_slice(&self.memory.all()[self.memory.payload()])
+        let memory = self.memory.get();
+        bytemuck::cast_slice(&memory.all()[memory.payload()])
     }
 }
 
 impl<T: AnyBitPattern + NoUninit> DerefMut for WriteGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        let payload = self.memory.payload();
-        bytemuck::cast_slice_mut(&mut self.memory.all_mut()[payload])
+        let memory = self.memory.get_mut();
+        let payload = memory.payload();
+        bytemuck::cast_slice_mut(&mut memory.all_mut()[payload])
     }
 }
 

@@ -1,10 +1,11 @@
 //! A device whose clock is a script: launch number i takes what the script says, and no time passes otherwise. For
 //! tests of everything that decides by time.
 
-use crate::buffer::Buffer;
-use crate::{Device, Fault, Sample, Timed};
-use kmark_core::record::DeviceId;
-use kmark_core::tensor::TensorSpec;
+use crate::problem::Problem;
+use crate::{Device, Fault, Sample, Timed, measure};
+use kmark_core::case::Case;
+use kmark_core::op::Op;
+use kmark_core::record::{Calibration, DeviceId};
 use std::cell::Cell;
 
 pub struct Fake {
@@ -34,8 +35,12 @@ impl Device for Fake {
         DeviceId { kind: "fake".into(), name: "fake".into(), id: "0".into() }
     }
 
-    fn alloc(&self, spec: &TensorSpec) -> Result<Buffer, Fault> {
-        Ok(Buffer::host(spec).expect("tests allocate little"))
+    fn problem(&self, _: &'static dyn Op, case: &Case, _: u64) -> Result<Box<dyn Problem>, Fault> {
+        unreachable!("the fake device times launches, it has no memory for {}", case.id)
+    }
+
+    fn calibrate(&self) -> Result<Calibration, Fault> {
+        measure::calibrate(self)
     }
 
     fn now_ns(&self) -> u64 {
@@ -43,7 +48,7 @@ impl Device for Fake {
     }
 
     fn sample(&self, timed: Timed) -> Result<Sample, Fault> {
-        (timed.prepare)();
+        (timed.prepare)()?;
         let mut total = 0.0;
         for _ in 0..timed.batch {
             timed.launch.launch()?;

@@ -3,14 +3,16 @@
 
 pub mod buffer;
 pub mod cpu;
+pub mod cuda;
 pub mod fake;
 pub mod measure;
 pub mod problem;
 
-use buffer::{Buffer, Buffers};
+use buffer::Buffers;
 use kmark_core::case::Case;
-use kmark_core::record::{DeviceId, Mode, Status};
-use kmark_core::tensor::TensorSpec;
+use kmark_core::op::Op;
+use kmark_core::record::{Calibration, Conditions, DeviceId, KernelFigures, Mode, Status};
+use problem::Problem;
 
 /// One way to compute an op.
 pub trait Impl: Sync {
@@ -20,10 +22,18 @@ pub trait Impl: Sync {
     fn about(&self) -> &str;
     /// Changes whenever the code that computes changes.
     fn hash(&self) -> String;
+    /// The kind of device it runs on, as [`DeviceId`] names it.
+    fn device(&self) -> &'static str {
+        "cpu"
+    }
     /// `Err` says why the impl does not claim this case.
     fn supports(&self, case: &Case) -> Result<(), String>;
     /// Everything that may be done once: compile, plan, look up memory. The engine times only the launch.
     fn bind(&self, device: &dyn Device, case: &Case, buffers: &Buffers) -> Result<Box<dyn Launch>, Fault>;
+    /// The file of a CUDA kernel, if it is one.
+    fn kernel_file(&self) -> Option<cuda::KernelFile<'_>> {
+        None
+    }
 }
 
 impl<T: Impl + ?Sized> Impl for &T {
@@ -36,17 +46,39 @@ impl<T: Impl + ?Sized> Impl for &T {
     fn hash(&self) -> String {
         (**self).hash()
     }
+    fn device(&self) -> &'static str {
+        (**self).device()
+    }
     fn supports(&self, case: &Case) -> Result<(), String> {
         (**self).supports(case)
     }
     fn bind(&self, device: &dyn Device, case: &Case, buffers: &Buffers) -> Result<Box<dyn Launch>, Fault> {
         (**self).bind(device, case, buffers)
     }
+    fn kernel_file(&self) -> Option<cuda::KernelFile<'_>> {
+        (**self).kernel_file()
+    }
 }
 
 /// A bound impl, ready to run any number of times on the memory it was bound to.
 pub trait Launch {
+    /// Does the work, or enqueues it on the device.
     fn launch(&mut self) -> Result<(), Fault>;
+    /// What making it took and came to.
+    fn built(&self) -> Built {
+        Built::default()
+    }
+}
+
+/// What making a launch took and came to.
+#[derive(Clone, Debug, Default)]
+pub struct Built {
+    /// Compiling, in ns; absent if nothing was compiled, not even taken from a cache.
+    pub build_ns: Option<f64>,
+    /// Choosing among algorithms by timing them, in ns.
+    pub tune_ns: Option<f64>,
+    pub kernels: Vec<KernelFigures>,
+    pub notes: Vec<String>,
 }
 
 impl<F: FnMut()> Launch for F {
@@ -81,7 +113,7 @@ pub struct Timed<'a> {
     pub launch: &'a mut dyn Launch,
     pub buffers: &'a Buffers,
     /// Restores what the launch overwrites.
-    pub prepare: &'a dyn Fn(),
+    pub prepare: &'a dyn Fn() -> Result<(), Fault>,
     pub mode: Mode,
     /// Launches per sample; above 1 only for hot samples.
     pub batch: u32,
@@ -89,8 +121,35 @@ pub struct Timed<'a> {
 
 pub trait Device {
     fn id(&self) -> DeviceId;
-    fn alloc(&self, spec: &TensorSpec) -> Result<Buffer, Fault>;
+    /// The case in this device's memory, filled from `seed`.
+    fn problem(&self, op: &'static dyn Op, case: &Case, seed: u64) -> Result<Box<dyn Problem>, Fault>;
     /// The clock by which budgets are kept.
     fn now_ns(&self) -> u64;
     fn sample(&self, timed: Timed) -> Result<Sample, Fault>;
+    /// Waits for everything that was enqueued.
+    fn wait(&self) -> Result<(), Fault> {
+        Ok(())
+    }
+    /// Finds out whether the clock can be trusted.
+    fn calibrate(&self) -> Result<Calibration, Fault>;
+    /// How many sets of a problem's memory a graph launches in turn, so that none is still in the cache when its turn
+    /// comes again; 0 if the device has no graphs.
+    fn rotation(&self, _bytes: u64) -> usize {
+        0
+    }
+    /// What `launch` enqueues, as one graph.
+    fn capture(&self, _launch: &mut dyn Launch) -> Result<Box<dyn Launch>, Fault> {
+        Err(Fault::new(Status::Unsupported, format!("the {} device has no graphs", self.id().kind)))
+    }
+    /// What the device was seen to do since this was last asked.
+    fn conditions(&self) -> Option<Conditions> {
+        None
+    }
+    /// Free bytes of its memory, where that is not the host's.
+    fn memory(&self) -> Option<u64> {
+        None
+    }
+    fn cuda(&self) -> Option<&cuda::Cuda> {
+        None
+    }
 }

@@ -1,12 +1,14 @@
 //! Floor 2 of Kernelmark: one folder per op with its contract, oracle, cost, implementations and mutants. Ops never
-//! import ops; what they share on the CPU is in `cpu`, on the side of truth in `truth`.
+//! import ops; what they share on the CPU is in `cpu`, on a GPU in `cuda` and `device/`, on the side of truth in `truth`.
 
 // Unit tests need no registry, and a static is built whether it is used or not: without it they build in seconds.
 #![cfg_attr(test, allow(dead_code))]
 
 mod cpu;
+pub mod cuda;
 pub mod mutants;
 mod truth;
+mod vendor;
 
 mod add_rmsnorm;
 mod attention;
@@ -41,7 +43,8 @@ use mutants::Mutant;
 /// An op and everything that computes it.
 pub struct Entry {
     pub op: &'static dyn Op,
-    pub impls: &'static [&'static dyn Impl],
+    pub cpu: &'static [&'static dyn Impl],
+    pub cuda: &'static [&'static dyn Impl],
     /// Wrong on purpose; the gate must reject every one (those of `mutants::COMMON` as well).
     pub mutants: &'static [Mutant],
 }
@@ -78,6 +81,18 @@ pub static OPS: &[&Entry] = &[
     &nsa::ENTRY,
     &stream::ENTRY,
 ];
+
+impl Entry {
+    /// Everything that computes the op, on whatever device.
+    pub fn impls(&self) -> impl Iterator<Item = &'static dyn Impl> + use<> {
+        self.cpu.iter().chain(self.cuda).copied()
+    }
+
+    /// Those for a kind of device.
+    pub fn impls_on(&self, kind: &str) -> &'static [&'static dyn Impl] {
+        if kind == "cuda" { self.cuda } else { self.cpu }
+    }
+}
 
 pub fn find(op: &str) -> Option<&'static Entry> {
     OPS.iter().find(|e| e.op.name() == op).copied()

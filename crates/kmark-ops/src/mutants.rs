@@ -1,5 +1,6 @@
 //! Mutants: impls that are wrong on purpose, in ways that kernels are wrong. The gate must reject every one. A mutant
-//! starts from the right answer of the op's first impl and spoils it, so that it is wrong in one way only.
+//! starts from the right answer of one of the op's impls on its device and spoils it, so that it is wrong in one way only;
+//! on a card some are the right kernel launched or compiled wrongly.
 
 pub(crate) mod attention;
 pub mod shared;
@@ -9,6 +10,7 @@ use kmark_core::case::Case;
 use kmark_core::record::Status;
 use kmark_core::tensor::{Role, TensorSpec, View};
 use kmark_device::buffer::{Buffer, Buffers};
+use kmark_device::cuda::Wrong;
 use kmark_device::{Device, Fault, Impl, Launch};
 
 pub type Spoil = fn(Box<dyn Launch>, &Case, &Buffers) -> Box<dyn Launch>;
@@ -23,21 +25,48 @@ pub struct Mutant {
     pub spoil: Spoil,
 }
 
-/// All mutants of an op: its own, and those that every op can have.
-pub fn of(entry: &Entry) -> impl Iterator<Item = &'static Mutant> {
-    entry.mutants.iter().chain(COMMON)
+/// The mutants of an op on a kind of device: its own, those that every op can have, and on a card those that every kernel
+/// can have.
+pub fn of(entry: &Entry, device: &str) -> Vec<MutantImpl> {
+    let device = if device == "cuda" { "cuda" } else { "cpu" };
+    let new = |name: &str, about, how| MutantImpl {
+        name: format!("mutant/{name}"),
+        about,
+        how,
+        rights: entry.impls_on(device),
+        device,
+    };
+    let spoiled = entry.mutants.iter().chain(COMMON).map(|m| new(m.name, m.about, How::Spoiled(m)));
+    let wrong =
+        WRONG.iter().filter(|_| device == "cuda").map(|(name, about, wrong)| new(name, about, How::Wrong(*wrong)));
+    spoiled.chain(wrong).collect()
 }
+
+/// Kernels of a card, launched or compiled wrongly.
+const WRONG: &[(&str, &str, Wrong)] = &[
+    ("last-block-skipped", "the last block of threads does not run", Wrong::LastBlock),
+    ("barriers-missing", "threads do not wait for each other, and some are late", Wrong::Race),
+];
 
 /// A mutant as an impl of its op.
 pub struct MutantImpl {
     name: String,
-    mutant: &'static Mutant,
-    right: &'static dyn Impl,
+    about: &'static str,
+    how: How,
+    rights: &'static [&'static dyn Impl],
+    device: &'static str,
+}
+
+enum How {
+    Spoiled(&'static Mutant),
+    Wrong(Wrong),
 }
 
 impl MutantImpl {
-    pub fn new(entry: &Entry, mutant: &'static Mutant) -> MutantImpl {
-        MutantImpl { name: format!("mutant/{}", mutant.name), mutant, right: entry.impls[0] }
+    /// The right impl that it starts from.
+    fn right(&self, case: &Case) -> Result<&'static dyn Impl, String> {
+        let first = self.rights.iter().copied().find(|i| i.supports(case).is_ok());
+        first.ok_or_else(|| format!("no impl on {} claims the case", self.device))
     }
 }
 
@@ -46,18 +75,55 @@ impl Impl for MutantImpl {
         &self.name
     }
     fn about(&self) -> &str {
-        self.mutant.about
+        self.about
+    }
+    fn device(&self) -> &'static str {
+        self.device
     }
     fn hash(&self) -> String {
-        self.right.hash()
+        self.rights.first().map_or_else(String::new, |r| r.hash())
     }
     fn supports(&self, case: &Case) -> Result<(), String> {
-        if (self.mutant.applies)(case) { Ok(()) } else { Err(NO_MUTANT.into()) }
+        self.right(case)?;
+        match &self.how {
+            How::Spoiled(mutant) if !(mutant.applies)(case) => Err(NO_MUTANT.into()),
+            _ => Ok(()),
+        }
     }
     fn bind(&self, device: &dyn Device, case: &Case, buffers: &Buffers) -> Result<Box<dyn Launch>, Fault> {
-        Ok((self.mutant.spoil)(self.right.bind(device, case, buffers)?, case, buffers))
+        let right = self.right(case).map_err(|e| Fault::new(Status::Unsupported, e))?;
+        let launch = right.bind(device, case, buffers)?;
+        match &self.how {
+            How::Spoiled(mutant) => Ok((mutant.spoil)(launch, case, buffers)),
+            How::Wrong(wrong) => {
+                let no_file = || Fault::new(Status::Unsupported, format!("{} is no kernel file", right.name()));
+                let file = right.kernel_file().ok_or_else(no_file)?;
+                let wrong = crate::cuda::bind(&file, device, case, buffers, Some(*wrong))?;
+                Ok(unlike(launch, wrong, buffers))
+            }
+        }
     }
 }
+
+/// Runs `wrong` where `right` would run; if they agree, it was no mutant here.
+fn unlike(mut right: Box<dyn Launch>, mut wrong: Box<dyn Launch>, buffers: &Buffers) -> Box<dyn Launch> {
+    let outs = outputs(buffers);
+    let bytes = move |outs: &[Buffer]| outs.iter().map(|o| o.read::<u8>().to_vec()).collect::<Vec<_>>();
+    Box::new(Spoiled(move || {
+        let before = bytes(&outs);
+        right.launch().expect(WORKS);
+        let expected = bytes(&outs);
+        for (out, before) in outs.iter().zip(&before) {
+            out.write::<u8>().copy_from_slice(before);
+        }
+        wrong.launch().expect(WORKS);
+        let differ = |((out, a), b): ((&Buffer, &Vec<u8>), &Vec<u8>)| last_difference(out.spec(), a, b).is_some();
+        outs.iter().zip(&expected).zip(&bytes(&outs)).any(differ)
+    }))
+}
+
+/// Mutants start from impls that are right.
+pub(crate) const WORKS: &str = "the right impl works";
 
 /// A mutant that runs the right impl and then `edit`s one output.
 pub fn edited(
@@ -77,7 +143,7 @@ pub fn edited(
 /// Runs `right`, then `then`.
 pub fn after(mut right: Box<dyn Launch>, mut then: impl FnMut() + 'static) -> Box<dyn Launch> {
     Box::new(move || {
-        right.launch().expect("CPU impls do not fail");
+        right.launch().expect(WORKS);
         then();
     })
 }
@@ -114,7 +180,7 @@ impl<F: FnMut() -> bool> Launch for Spoiled<F> {
     }
 }
 
-/// The last element in which two states of a tensor differ; the two zeros do not.
+/// The last element in which two states of a tensor differ by more than noise: a kernel's zero may be 1e-7.
 fn last_difference(spec: &TensorSpec, before: &[u8], after: &[u8]) -> Option<usize> {
     let values = |bytes| {
         let mut values = vec![0.0; spec.elems()];
@@ -122,7 +188,10 @@ fn last_difference(spec: &TensorSpec, before: &[u8], after: &[u8]) -> Option<usi
         values
     };
     let (before, after): (Vec<f64>, Vec<f64>) = (values(before), values(after));
-    (0..before.len()).rev().find(|i| before[*i] != after[*i] && !(before[*i].is_nan() && after[*i].is_nan()))
+    let largest = after.iter().filter(|v| v.is_finite()).fold(0.0, |m: f64, v| m.max(v.abs()));
+    let noise = (1e-4 * largest).max(1e-6);
+    let same = |a: f64, b: f64| a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= noise;
+    (0..before.len()).rev().find(|i| !same(before[*i], after[*i]))
 }
 
 /// What any kernel can do wrong.
@@ -135,7 +204,7 @@ pub const COMMON: &[Mutant] = &[
             let out = outputs(buffers).remove(0);
             let mut yesterday: Option<Vec<u8>> = None;
             Box::new(Spoiled(move || {
-                right.launch().expect("CPU impls do not fail");
+                right.launch().expect(WORKS);
                 let now = out.read::<u8>().to_vec();
                 let Some(old) = &yesterday else {
                     yesterday = Some(now);
@@ -159,7 +228,7 @@ pub const COMMON: &[Mutant] = &[
             let out = outputs(buffers).pop().expect("an op has outputs");
             Box::new(Spoiled(move || {
                 let before = out.read::<u8>().to_vec();
-                right.launch().expect("CPU impls do not fail");
+                right.launch().expect(WORKS);
                 let Some(last) = last_difference(out.spec(), &before, &out.read::<u8>()) else { return false };
                 let mut kept = [0.0];
                 out.spec().read(&before, last, &mut kept);
@@ -202,7 +271,7 @@ pub const COMMON: &[Mutant] = &[
             let outs = outputs(buffers);
             let mut kept: Option<Vec<Vec<u8>>> = None;
             Box::new(Spoiled(move || {
-                right.launch().expect("CPU impls do not fail");
+                right.launch().expect(WORKS);
                 let now: Vec<Vec<u8>> = outs.iter().map(|o| o.read::<u8>().to_vec()).collect();
                 let first = kept.is_none();
                 let kept = kept.get_or_insert_with(|| now.clone());
@@ -223,7 +292,7 @@ pub const COMMON: &[Mutant] = &[
             let out = outputs(buffers).pop().expect("an op has outputs");
             Box::new(Spoiled(move || {
                 let before = read(&out);
-                right.launch().expect("CPU impls do not fail");
+                right.launch().expect(WORKS);
                 let now = read(&out);
                 let sum: Vec<f64> = now.iter().zip(&before).map(|(a, b)| a + b).collect();
                 write(&out, &sum);

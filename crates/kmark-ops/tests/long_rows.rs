@@ -4,9 +4,10 @@
 use indexmap::IndexMap;
 use kmark_core::case::{Case, DEFAULT_SEED};
 use kmark_core::dtype::DType;
+use kmark_device::Impl;
 use kmark_device::cpu::Cpu;
 use kmark_device::problem::verify;
-use kmark_ops::mutants::{self, MutantImpl};
+use kmark_ops::mutants;
 use kmark_ops::{Entry, OPS};
 
 fn case(entry: &Entry, dtype: DType, m: u64, n: u64) -> Case {
@@ -23,7 +24,7 @@ fn rows_as_long_as_a_vocabulary_are_right() {
     for entry in row_ops() {
         for (dtype, m, n) in [(DType::Bf16, 5, 262_144), (DType::F32, 3, 262_144), (DType::F16, 300, 4097)] {
             let case = case(entry, dtype, m, n);
-            for imp in entry.impls {
+            for imp in entry.cpu {
                 let v = verify(&Cpu::new("test"), entry.op, *imp, &case).unwrap();
                 assert!(v.ok(), "{} {}: {:?}", case.id, imp.name(), v.problems);
             }
@@ -35,9 +36,9 @@ fn rows_as_long_as_a_vocabulary_are_right() {
 fn mutants_are_rejected_on_few_long_rows() {
     for entry in row_ops() {
         let case = case(entry, DType::Bf16, 8, 12_288);
-        for mutant in mutants::of(entry).filter(|m| (m.applies)(&case)) {
-            if let Ok(v) = verify(&Cpu::new("test"), entry.op, &MutantImpl::new(entry, mutant), &case) {
-                assert!(!v.ok(), "the gate let mutant/{} pass on {}", mutant.name, case.id);
+        for mutant in mutants::of(entry, "cpu").iter().filter(|m| m.supports(&case).is_ok()) {
+            if let Ok(v) = verify(&Cpu::new("test"), entry.op, mutant, &case) {
+                assert!(!v.ok(), "the gate let {} pass on {}", mutant.name(), case.id);
             }
         }
     }

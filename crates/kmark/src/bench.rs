@@ -9,7 +9,7 @@ use kmark_core::gate::Verify;
 use kmark_core::record::{Phases, Record, SCHEMA, Settings, Status, Times, Visit, family};
 use kmark_core::stop::{Stop, StopRule};
 use kmark_core::wire::{Reply, Request, Warmup};
-use kmark_device::problem::Problem;
+use kmark_device::problem;
 use kmark_device::{Fault, Impl};
 use std::time::{Duration, Instant};
 
@@ -66,6 +66,15 @@ impl Bench<'_> {
         turns.into_iter().map(|t| t.record).collect()
     }
 
+    /// Holds the card's oracle of a case against the host's: what differs, one line each.
+    pub fn oracle(&mut self, planned: &Planned) -> Result<Vec<String>, Fault> {
+        let request = Request::Oracle { case: planned.case.clone() };
+        match self.workers.ask("oracle", &request, self.limits(planned))? {
+            Reply::Compared { problems, .. } => Ok(problems),
+            other => Err(unexpected(&other)),
+        }
+    }
+
     /// Only the gate: verdicts without times.
     pub fn verify(&mut self, planned: &Planned, impl_name: &str) -> Result<Verify, Fault> {
         let family = family(impl_name);
@@ -80,11 +89,17 @@ impl Bench<'_> {
     }
 
     /// Why this case cannot be run here at all, known before anything is allocated.
-    pub fn too_large(planned: &Planned) -> Option<Fault> {
-        let needs = Problem::bytes(planned.entry.op, &planned.case);
-        // The oracle, the allocator and the system need room, too.
-        let spare = (256 << 20) + needs / 16;
-        let available = crate::env::available_memory();
+    pub fn too_large(&self, planned: &Planned) -> Option<Fault> {
+        let mut needs = problem::bytes(planned.entry.op, &planned.case);
+        let on_card = self.workers.hellos.values().filter_map(|h| h.memory).min();
+        // The oracle, the allocator and the system need room, too; on a card only the first two.
+        let mut spare = (256 << 20) + needs / 16;
+        if on_card.is_some() {
+            // Every family holds the case in memory of its own.
+            needs *= families_of(planned).len() as u64;
+            spare = (8 << 20) + needs / 16;
+        }
+        let available = on_card.unwrap_or_else(crate::env::available_memory);
         (needs + spare > available).then(|| {
             let message = format!("needs {} of memory; {} are available", units::bytes(needs), units::bytes(available));
             Fault::new(Status::OutOfMemory, message)
@@ -96,7 +111,9 @@ impl Bench<'_> {
         // Plain loops and the oracle pass through memory at some 20 MB/s at the worst, and compute at 200 MFLOP/s.
         let flops = planned.entry.op.cost(&planned.case).flops;
         let time = self.deadline + Duration::from_secs_f64(bytes as f64 / 20e6 + flops as f64 / 2e8);
-        Limits { time, memory: 3 * bytes + WORKER_MEMORY }
+        // A process that uses a GPU maps much that it does not fill.
+        let more = if self.workers.hellos.values().any(|h| h.memory.is_some()) { 4 * WORKER_MEMORY } else { 0 };
+        Limits { time, memory: 3 * bytes + WORKER_MEMORY + more }
     }
 
     fn turn(&self, planned: &Planned, imp: &'static dyn Impl, group: &str) -> Turn {
@@ -125,13 +142,15 @@ impl Bench<'_> {
             stop: None,
             cost: op.cost(case),
             times: Times::default(),
+            kernels: Vec::new(),
+            notes: Vec::new(),
             message: String::new(),
         };
         Turn { imp, family, record, generation: 0, spent_ns: 0, failed: false }
     }
 
     fn refuse(&mut self, planned: &Planned, turns: &mut [Turn]) {
-        let too_large = Self::too_large(planned);
+        let too_large = self.too_large(planned);
         for turn in turns {
             if let Some(fault) = &too_large {
                 turn.fail(fault.clone());
@@ -152,13 +171,16 @@ impl Bench<'_> {
     }
 
     fn prepare(&mut self, planned: &Planned, turn: &mut Turn, limits: Limits) {
-        let request = Request::Prepare { case: planned.case.clone(), impl_name: turn.imp.name().to_string() };
+        let (case, impl_name) = (planned.case.clone(), turn.imp.name().to_string());
+        let request = Request::Prepare { case, impl_name, mode: self.settings.mode };
         let start = Instant::now();
         let reply = self.workers.ask(&turn.family, &request, limits);
         self.phases.prepare_ns += start.elapsed().as_nanos() as u64;
         match reply {
-            Ok(Reply::Prepared { times, .. }) => {
+            Ok(Reply::Prepared { times, kernels, notes, .. }) => {
                 turn.record.times = times;
+                turn.record.kernels = kernels;
+                turn.record.notes = notes;
                 turn.generation = self.workers.generation(&turn.family);
             }
             Ok(other) => turn.fail(unexpected(&other)),
@@ -212,16 +234,15 @@ impl Bench<'_> {
             Some(ns) => Warmup::For { ns },
             None => Warmup::UntilSteady { limit_ns: slice / WARMUP_SHARE },
         };
-        let request =
-            Request::Sample { impl_name: turn.imp.name().to_string(), mode: self.settings.mode, rule, warmup, gate };
+        let request = Request::Sample { impl_name: turn.imp.name().to_string(), rule, warmup, gate };
         let start = Instant::now();
         let reply = self.workers.ask(&turn.family, &request, limits);
         let spent = start.elapsed().as_nanos() as u64;
         self.phases.sample_ns += spent;
         turn.spent_ns += spent;
         match reply {
-            Ok(Reply::Sampled { samples_ns, clock_mhz, verify, .. }) => {
-                turn.record.visits.push(Visit { round, samples: samples_ns.len() as u32 });
+            Ok(Reply::Sampled { samples_ns, clock_mhz, conditions, verify, .. }) => {
+                turn.record.visits.push(Visit { round, samples: samples_ns.len() as u32, conditions });
                 turn.record.samples_ns.extend(samples_ns);
                 turn.record.clock_mhz.extend(clock_mhz);
                 if let Some(verify) = verify {
@@ -254,6 +275,13 @@ impl Turn {
         self.record.visits.clear();
         self.record.stop = None;
     }
+}
+
+fn families_of(planned: &Planned) -> Vec<String> {
+    let mut families: Vec<String> = planned.impls.iter().map(|i| family(i.name())).collect();
+    families.sort();
+    families.dedup();
+    families
 }
 
 fn families(turns: &[Turn]) -> Vec<String> {

@@ -23,10 +23,14 @@ pub enum Command {
     Run(RunArgs),
     /// Check impls against the oracle without timing them
     Verify(VerifyArgs),
+    /// Compile the CUDA kernels of a selection, no GPU needed, and show what the compiler complains of
+    Build(BuildArgs),
     /// Show ops, impls, suites, devices or the cases of a suite
     List(ListArgs),
     /// Make a table, Markdown, CSV or JSON from the records of a run
     Report(ReportArgs),
+    /// Measure the machine's limits: memory traffic in four patterns, matrix products by dtype
+    Roofline(RooflineArgs),
     /// Show what this machine offers and what stands in the way of good numbers
     Doctor(DoctorArgs),
     /// Print the JSON Schema of run.json and of the lines of records.jsonl
@@ -122,12 +126,36 @@ pub struct VerifyArgs {
     /// Instead of the impls, run wrong variants of them: the gate must reject every one
     #[arg(long)]
     pub mutants: bool,
+    /// Instead of the impls, hold the GPU's oracle and inputs against the CPU's
+    #[arg(long, conflicts_with = "mutants")]
+    pub oracle: bool,
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
     /// No progress, no table
     #[arg(long, short)]
     pub quiet: bool,
+}
+
+#[derive(Args)]
+pub struct BuildArgs {
+    #[command(flatten)]
+    pub selection: Selection,
+    /// Architectures, for instance sm_90a,sm_100a [default: all that kernels claim]
+    #[arg(long, value_name = "ARCHS", value_delimiter = ',')]
+    pub arch: Vec<String>,
+    /// Leave the oracles out
+    #[arg(long)]
+    pub no_oracles: bool,
+    #[arg(long, hide = true, value_parser = parse_part)]
+    pub part: Option<(usize, usize)>,
+}
+
+/// `2/8`: the third of eight parts.
+fn parse_part(text: &str) -> Result<(usize, usize), String> {
+    let (part, parts) = text.split_once('/').ok_or("write it like 2/8")?;
+    let number = |w: &str| w.parse::<usize>().map_err(|e| e.to_string());
+    Ok((number(part)?, number(parts)?.max(1)))
 }
 
 #[derive(Args)]
@@ -141,8 +169,18 @@ pub struct ListArgs {
 
 #[derive(Subcommand)]
 pub enum ListWhat {
-    /// Ops with their contracts, axes and attributes
-    Ops,
+    /// Ops with their contracts, axes and attributes; how a CUDA kernel of an op receives its arguments
+    Ops {
+        /// Only these
+        #[arg(value_name = "OP")]
+        ops: Vec<String>,
+        /// What a CUDA kernel sees before its first line: types, attributes, arguments
+        #[arg(long)]
+        signature: bool,
+        /// A file to start a CUDA kernel from
+        #[arg(long, value_name = "OP", conflicts_with_all = ["signature", "ops"])]
+        template: Option<String>,
+    },
     /// Impls of every op
     Impls,
     /// Suites in the binary
@@ -169,6 +207,21 @@ pub struct ReportArgs {
     /// The impl that speed-ups refer to
     #[arg(long, value_name = "NAME")]
     pub baseline: Option<String>,
+}
+
+#[derive(Args)]
+pub struct RooflineArgs {
+    #[arg(long, default_value = "auto", help = "auto, cpu or cuda[:N]")]
+    pub device: String,
+    /// Dtypes of the matrix products [default: those that the device has a roof for]
+    #[arg(long, value_name = "DTYPES", value_delimiter = ',')]
+    pub dtype: Vec<String>,
+    /// Print as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// No progress
+    #[arg(long, short)]
+    pub quiet: bool,
 }
 
 #[derive(Args)]
@@ -201,4 +254,6 @@ pub struct CompletionsArgs {
 #[derive(Args)]
 pub struct WorkerArgs {
     pub family: String,
+    #[arg(long, default_value = "cpu")]
+    pub device: String,
 }

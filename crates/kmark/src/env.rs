@@ -1,6 +1,8 @@
 //! Facts about this machine, read from where the system keeps them.
 
+use crate::device::Choice;
 use indexmap::IndexMap;
+use kmark_device::cuda::{Driver, Nvml, jit::Jit};
 use std::fs::read_to_string;
 
 /// The processor's model name.
@@ -44,7 +46,7 @@ pub fn resident(pid: u32) -> Option<u64> {
 }
 
 /// What every run.json says about where it was made.
-pub fn facts() -> IndexMap<String, String> {
+pub fn facts(device: Choice) -> IndexMap<String, String> {
     let mut facts = IndexMap::new();
     let mut put = |key: &str, value: Option<String>| {
         if let Some(value) = value {
@@ -61,7 +63,45 @@ pub fn facts() -> IndexMap<String, String> {
         "governor",
         read_to_string("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").ok().map(|s| s.trim().into()),
     );
+    if let Choice::Cuda(n) = device {
+        for (key, value) in gpu_facts(n) {
+            put(&key, Some(value));
+        }
+    }
     put("load_at_start", load().map(|l| format!("{l:.2}")));
+    facts
+}
+
+/// What is known of a GPU without using it; what is not known is left out.
+pub fn gpu_facts(ordinal: usize) -> IndexMap<String, String> {
+    let mut facts = IndexMap::new();
+    let mut put = |key: &str, value: Option<String>| {
+        if let Some(value) = value {
+            facts.insert(key.to_string(), value);
+        }
+    };
+    let Ok(driver) = Driver::get() else { return facts };
+    let device = ordinal as i32;
+    put("gpu", driver.device_name(device).ok());
+    let uuid = driver.device_uuid(device).ok();
+    put("gpu_uuid", uuid.clone());
+    put("gpu_memory", driver.total_memory(device).ok().map(crate::units::bytes));
+    put("cuda_driver", Some(format!("{}.{}", driver.version.0, driver.version.1)));
+    put("nvrtc", Jit::nvrtc().ok().map(|n| format!("{}.{} ({})", n.version.0, n.version.1, n.path)));
+    if let Ok(nvml) = Nvml::get() {
+        put("driver", nvml.driver_version());
+        let state = uuid.and_then(|u| nvml.state(&u)).unwrap_or_default();
+        let mhz = |now: Option<f64>, max: Option<f64>| Some(format!("{:.0} of {:.0} MHz", now?, max?));
+        let yes = |flag: Option<bool>| flag.map(|f| if f { "on" } else { "off" }.to_string());
+        put("sm_clock", mhz(state.sm_mhz, state.sm_max_mhz));
+        put("memory_clock", mhz(state.memory_mhz, state.memory_max_mhz));
+        put("power", state.power_w.zip(state.power_limit_w).map(|(now, limit)| format!("{now:.0} of {limit:.0} W")));
+        put("temperature", state.temperature_c.map(|t| format!("{t:.0} °C")));
+        put("ecc", yes(state.ecc));
+        put("mig", yes(state.mig));
+        put("persistence_mode", yes(state.persistence));
+        put("throttled_now", (!state.throttled.is_empty()).then(|| state.throttled.join(", ")));
+    }
     facts
 }
 

@@ -8,6 +8,7 @@ pub const OWN_ERROR: u8 = 1;
 pub const USAGE: u8 = 2;
 pub const WRONG_ANSWER: u8 = 5;
 pub const CASE_FAILED: u8 = 6;
+pub const BUILD_FAILED: u8 = CASE_FAILED;
 
 #[derive(Debug)]
 pub struct Error {

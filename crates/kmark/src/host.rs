@@ -1,6 +1,7 @@
 //! The host's side of worker processes: start one per family, ask it things, and survive whatever it does. A worker
 //! that crashes, hangs, grows without end or talks nonsense is ended, and the reason comes back as a typed fault.
 
+use crate::device::Choice;
 use crate::env;
 use crate::error::{Error, Result};
 use crate::units;
@@ -27,6 +28,7 @@ pub struct Limits {
 
 /// The workers of a run, one per family, started when first needed.
 pub struct Workers {
+    device: Choice,
     calibrate: bool,
     running: HashMap<String, Worker>,
     /// Counts the starts and deaths of a family's worker: what an earlier one held is gone.
@@ -42,11 +44,14 @@ pub struct Workers {
 pub struct Hello {
     pub device: DeviceId,
     pub calibration: Option<Calibration>,
+    /// Free bytes of a device whose memory is not the host's.
+    pub memory: Option<u64>,
 }
 
 impl Workers {
-    pub fn new(calibrate: bool) -> Workers {
+    pub fn new(device: Choice, calibrate: bool) -> Workers {
         Workers {
+            device,
             calibrate,
             running: HashMap::new(),
             generations: HashMap::new(),
@@ -68,6 +73,9 @@ impl Workers {
         match worker.ask(request, limits) {
             Ok(Reply::Failed { status, message, busy_ns }) => {
                 self.busy += Duration::from_nanos(busy_ns);
+                if status == Status::Crashed {
+                    self.forget(family); // a fault on a card leaves nothing there that works
+                }
                 Err(Fault::new(status, message))
             }
             Ok(reply) => {
@@ -75,11 +83,16 @@ impl Workers {
                 Ok(reply)
             }
             Err(fault) => {
-                self.running.remove(family);
-                *self.generations.entry(family.to_string()).or_default() += 1;
+                self.forget(family);
                 Err(fault)
             }
         }
+    }
+
+    /// Ends the family's worker; the next request starts another.
+    fn forget(&mut self, family: &str) {
+        self.running.remove(family);
+        *self.generations.entry(family.to_string()).or_default() += 1;
     }
 
     /// Starts the family's worker unless it runs, and learns its device and calibration.
@@ -88,12 +101,12 @@ impl Workers {
             return Ok(());
         }
         let start = Instant::now();
-        let mut worker = Worker::spawn(family)?;
+        let mut worker = Worker::spawn(family, self.device)?;
         let hello = Request::Hello { protocol: PROTOCOL, calibrate: self.calibrate };
         let limits = Limits { time: Duration::from_secs(60), memory: u64::MAX };
         match worker.ask(&hello, limits) {
-            Ok(Reply::Hello { device, calibration, .. }) => {
-                self.hellos.entry(family.to_string()).or_insert(Hello { device, calibration });
+            Ok(Reply::Hello { device, calibration, memory, .. }) => {
+                self.hellos.entry(family.to_string()).or_insert(Hello { device, calibration, memory });
             }
             Ok(Reply::Failed { message, .. }) => return Err(Error::own(message)),
             Ok(other) => return Err(Error::own(format!("worker {family} answered hello with {other:?}"))),
@@ -114,13 +127,17 @@ struct Worker {
 }
 
 impl Worker {
-    fn spawn(family: &str) -> Result<Worker> {
+    fn spawn(family: &str, device: Choice) -> Result<Worker> {
         let failed = |what: &str, e: &dyn std::fmt::Display| Error::own(format!("cannot {what}: {e}"));
         let exe = std::env::current_exe().map_err(|e| failed("find this program", &e))?;
         let (requests_rx, requests) = std::io::pipe().map_err(|e| failed("make a pipe", &e))?;
         let (replies, replies_tx) = std::io::pipe().map_err(|e| failed("make a pipe", &e))?;
         let mut command = Command::new(exe);
-        command.arg("worker").arg(family).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .args(["worker", family, "--device", &device.word()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         command.env("RUST_BACKTRACE", "0"); // the log keeps the last words: what was wrong, not where it stood
         command.process_group(0); // so that it can be ended with everything it started
         command

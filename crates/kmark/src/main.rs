@@ -3,6 +3,7 @@
 mod bench;
 mod cli;
 mod cmd;
+mod device;
 mod env;
 mod error;
 mod faults;
@@ -27,12 +28,14 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Run(args) => cmd::run::run(args),
         Command::Verify(args) => cmd::verify::run(args),
+        Command::Build(args) => cmd::build::run(args),
         Command::List(args) => cmd::list::run(args),
         Command::Report(args) => cmd::report::run(args),
+        Command::Roofline(args) => cmd::roofline::run(args),
         Command::Doctor(args) => cmd::doctor::run(args),
         Command::Schema(args) => cmd::schema::run(args),
         Command::Completions(args) => cmd::completions::run(args),
-        Command::Worker(args) => worker::run(&args.family),
+        Command::Worker(args) => worker::run(&args.family, &args.device),
     };
     cmd::exit(done)
 }

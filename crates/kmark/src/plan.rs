@@ -1,6 +1,7 @@
 //! From what was typed to what will be run: cases times impls, everything checked before anything starts.
 
 use crate::cli::Selection;
+use crate::device::Choice;
 use crate::error::{Error, Result};
 use crate::faults;
 use crate::suite::{self, Group, Suite};
@@ -10,7 +11,9 @@ use kmark_core::op::Op;
 use kmark_core::words::unknown;
 use kmark_device::Impl;
 use kmark_ops::Entry;
+use kmark_ops::cuda::UserKernel;
 use std::collections::HashSet;
+use std::path::Path;
 use std::time::Duration;
 
 /// A case and the impls that will run it.
@@ -21,25 +24,28 @@ pub struct Planned {
 }
 
 pub struct Plan {
+    pub device: Choice,
     pub items: Vec<Planned>,
     /// The longest budget that a selected suite asks for.
     pub budget: Option<Duration>,
 }
 
 pub fn plan(selection: &Selection) -> Result<Plan> {
-    check_device(&selection.device)?;
     let (cases, budget) = cases(selection)?;
-    check_patterns(&selection.impls, &cases)?;
+    let device = Choice::parse(&selection.device)?;
+    let users = users(&selection.impls, device)?;
+    check_patterns(&selection.impls, &cases, device)?;
     let items = cases
         .into_iter()
         .map(|case| {
             let entry = kmark_ops::find(&case.op).expect("cases are made of known ops");
-            let impls = impls_of(entry).into_iter().filter(|i| wanted(&selection.impls, i.name())).collect();
+            let ours = impls_of(entry, device.kind()).into_iter().filter(|i| wanted(&selection.impls, i.name()));
+            let impls = ours.chain(users.iter().copied()).collect();
             Planned { entry, case, impls }
         })
         .filter(|p: &Planned| !p.impls.is_empty())
         .collect();
-    Ok(Plan { items, budget })
+    Ok(Plan { device, items, budget })
 }
 
 /// Cases of the selection, distinct, in order.
@@ -180,9 +186,46 @@ fn spread_configs(g: &mut Group) {
     }
 }
 
-/// The impls of an op, those for tests included where a test asked for them.
-pub fn impls_of(entry: &'static Entry) -> Vec<&'static dyn Impl> {
-    entry.impls.iter().copied().chain(faults::of(entry)).collect()
+/// The impls of an op on a kind of device, those for tests included where a test asked for them.
+pub fn impls_of(entry: &'static Entry, device: &str) -> Vec<&'static dyn Impl> {
+    entry.impls_on(device).iter().copied().chain(faults::of(entry, device)).collect()
+}
+
+/// Whether an impl's name is a file: `./mine.cu:entry`.
+pub fn is_file(name: &str) -> bool {
+    let path = split_entry(name).0;
+    [".cu", ".ptx", ".cubin"].iter().any(|end| path.ends_with(end))
+}
+
+/// Path and kernel.
+fn split_entry(name: &str) -> (&str, Option<&str>) {
+    match name.rsplit_once(':') {
+        Some((path, entry)) if !entry.contains('/') => (path, Some(entry)),
+        _ => (name, None),
+    }
+}
+
+/// A kernel of the user's. Directives of a cubin, which has no room for them, stand in `mine.cubin.kmark` beside it.
+pub fn user_kernel(name: &str) -> Result<UserKernel> {
+    let (path, entry) = split_entry(name);
+    let wrong = |e: &dyn std::fmt::Display| Error::usage(format!("--impl {name}: {e}"));
+    let bytes = std::fs::read(path).map_err(|e| wrong(&e))?;
+    let beside = std::fs::read_to_string(format!("{path}.kmark")).ok();
+    UserKernel::new(name, Path::new(path), bytes, entry, beside.as_deref()).map_err(|e| wrong(&e))
+}
+
+/// The user's kernels among the patterns. They live as long as the program.
+fn users(patterns: &[String], device: Choice) -> Result<Vec<&'static dyn Impl>> {
+    let files = patterns.iter().filter(|p| is_file(p));
+    files
+        .map(|name| {
+            let kernel = user_kernel(name)?;
+            if device.kind() != "cuda" {
+                return Err(Error::usage(format!("--impl {name}: a CUDA kernel needs --device cuda")));
+            }
+            Ok(&*Box::leak(Box::new(kernel)) as &dyn Impl)
+        })
+        .collect()
 }
 
 fn wanted(patterns: &[String], name: &str) -> bool {
@@ -202,28 +245,18 @@ fn matches(pattern: &str, name: &str) -> bool {
     }
 }
 
-fn check_patterns(patterns: &[String], cases: &[Case]) -> Result<()> {
+fn check_patterns(patterns: &[String], cases: &[Case], device: Choice) -> Result<()> {
     let mut known: Vec<&str> = Vec::new();
     for entry in kmark_ops::OPS.iter().filter(|e| cases.iter().any(|c| c.op == e.op.name())) {
-        for imp in impls_of(entry) {
+        for imp in impls_of(entry, device.kind()) {
             if !known.contains(&imp.name()) {
                 known.push(imp.name());
             }
         }
     }
-    match patterns.iter().find(|p| !known.iter().any(|k| matches(p, k))) {
-        Some(p) => Err(Error::usage(unknown("impl", p, known))),
+    match patterns.iter().find(|p| !is_file(p) && !known.iter().any(|k| matches(p, k))) {
+        Some(p) => Err(Error::usage(unknown(&format!("impl on {}", device.kind()), p, known))),
         None => Ok(()),
-    }
-}
-
-fn check_device(word: &str) -> Result<()> {
-    match word {
-        "auto" | "cpu" => Ok(()),
-        w if w == "cuda" || w.strip_prefix("cuda:").is_some_and(|n| n.parse::<u32>().is_ok()) => {
-            Err(Error::usage("this version of kmark has no CUDA device; use --device cpu"))
-        }
-        w => Err(Error::usage(unknown("device", w, ["auto", "cpu", "cuda"]))),
     }
 }
 

@@ -1,89 +1,136 @@
 //! The machine's measured limits: the `stream` op in its four patterns, and the best matrix product of each kind that
 //! the run needs, by the same workers and the same clock.
 
+use crate::device::Choice;
 use crate::host::{Limits, Workers};
-use crate::plan::Plan;
+use crate::plan::{Plan, impls_of};
 use indexmap::IndexMap;
 use kmark_core::case::{Case, DEFAULT_SEED};
 use kmark_core::cost::{Cost, Roofs};
 use kmark_core::dtype::DType;
-use kmark_core::record::{Mode, family};
-use kmark_core::stats::quantile;
+use kmark_core::record::{Conditions, Mode, family};
+use kmark_core::stats::{median, quantile};
 use kmark_core::stop::StopRule;
 use kmark_core::wire::{Reply, Request, Warmup};
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// 64 MiB a tensor: beyond the cache that one program can count on, small enough to take a second.
-const ELEMS: u64 = 16 << 20;
-
-/// Rows and columns of the product: large enough for all cores at full speed.
-const SIDE: u64 = 1024;
+pub const PATTERNS: [&str; 4] = ["copy", "read", "write", "triad"];
 /// A case that computes more than this per byte may be limited by it.
 const FLOPS_PER_BYTE: u64 = 4;
 
-/// `None` if it cannot be measured here; then rows have no percentage.
+/// How large the measurement is on a kind of device.
+struct Scale {
+    /// Elements of a tensor of f32.
+    elems: u64,
+    /// Rows and columns of the product.
+    side: u64,
+    budget: Duration,
+}
+
+impl Scale {
+    fn of(device: Choice, workers: &Workers) -> Scale {
+        match device {
+            // 64 MiB a tensor: beyond the cache that one program can count on, small enough to take a second.
+            Choice::Cpu => Scale { elems: 16 << 20, side: 1024, budget: Duration::from_millis(250) },
+            // 4 GiB a tensor, on a small card what leaves room for three.
+            Choice::Cuda(_) => {
+                let memory = workers.hellos.values().filter_map(|h| h.memory).min().unwrap_or(u64::MAX);
+                Scale { elems: (memory / 32).min(1 << 30), side: 8192, budget: Duration::from_millis(400) }
+            }
+        }
+    }
+}
+
+/// One limit, and how the machine was when it was reached.
+#[derive(Clone, Debug, Serialize)]
+pub struct Limit {
+    /// Bytes or FLOP per second.
+    pub rate: f64,
+    #[serde(rename = "impl")]
+    pub impl_name: String,
+    pub case: String,
+    pub median_ns: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock_mhz: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub conditions: Option<Conditions>,
+}
+
+/// What a run needs. `None` if it cannot be measured here; then rows have no percentage.
 pub fn measure(workers: &mut Workers, plan: &Plan) -> Option<Roofs> {
     if crate::env::available_memory() < 1 << 30 {
         return None;
     }
     let mut matrix = BTreeMap::new();
     for p in &plan.items {
-        let (cost, dtype) = (p.entry.op.cost(&p.case), p.case.acc());
+        let cost = p.entry.op.cost(&p.case);
+        // On a CPU narrower dtypes are computed in their accumulator's.
+        let dtype = if plan.device == Choice::Cpu { p.case.acc() } else { p.case.dtype };
         if cost.flops > FLOPS_PER_BYTE * cost.bytes() && !matrix.contains_key(&dtype) {
-            matrix.insert(dtype, product(workers, dtype)?);
+            matrix.insert(dtype, product(workers, plan.device, dtype)?.rate);
         }
     }
-    Some(Roofs {
-        copy: pattern(workers, "copy")?,
-        read: pattern(workers, "read")?,
-        write: pattern(workers, "write")?,
-        triad: pattern(workers, "triad")?,
-        matrix,
-    })
+    let mut rate = |kind| pattern(workers, plan.device, kind).map(|l| l.rate);
+    Some(Roofs { copy: rate("copy")?, read: rate("read")?, write: rate("write")?, triad: rate("triad")?, matrix })
 }
 
-/// FLOP per second of a square product. On a CPU narrower dtypes are computed in their accumulator's.
-fn product(workers: &mut Workers, dtype: DType) -> Option<f64> {
-    let axes = ["m", "n", "k"].map(|axis| (axis.to_string(), SIDE));
-    let (cost, seconds) = best(workers, "gemm", dtype, IndexMap::from(axes), IndexMap::new())?;
-    Some(cost.flops as f64 / seconds)
+/// FLOP per second of a square product.
+pub fn product(workers: &mut Workers, device: Choice, dtype: DType) -> Option<Limit> {
+    let axes = ["m", "n", "k"].map(|axis| (axis.to_string(), Scale::of(device, workers).side));
+    // Both operands along k, as every fast path of every dtype has them.
+    let layout = if device == Choice::Cpu { "nn" } else { "nt" };
+    let attrs = IndexMap::from([("layout".to_string(), layout.to_string())]);
+    best(workers, device, "gemm", dtype, IndexMap::from(axes), attrs, &|cost| cost.flops)
 }
 
 /// Bytes per second of one pattern.
-fn pattern(workers: &mut Workers, kind: &str) -> Option<f64> {
-    let axes = IndexMap::from([("n".to_string(), ELEMS)]);
+pub fn pattern(workers: &mut Workers, device: Choice, kind: &str) -> Option<Limit> {
+    let axes = IndexMap::from([("n".to_string(), Scale::of(device, workers).elems)]);
     let attrs = IndexMap::from([("kind".to_string(), kind.to_string())]);
-    let (cost, seconds) = best(workers, "stream", DType::F32, axes, attrs)?;
-    Some(cost.bytes() as f64 / seconds)
+    best(workers, device, "stream", DType::F32, axes, attrs, &Cost::bytes)
 }
 
-/// Cost and time of a case at its best: the fastest impl, and of its samples the 5 % quantile, because a limit is what
-/// the machine can do when nothing disturbs it.
+/// A case at its best: the fastest impl, and of its samples the 5 % quantile, because a limit is what the machine can do
+/// when nothing disturbs it.
 fn best(
     workers: &mut Workers,
+    device: Choice,
     op: &str,
     dtype: DType,
     axes: IndexMap<String, u64>,
     attrs: IndexMap<String, String>,
-) -> Option<(Cost, f64)> {
+    work: &dyn Fn(&Cost) -> u64,
+) -> Option<Limit> {
     let entry = kmark_ops::find(op)?;
     let case = Case::new(entry.op, dtype, &axes, &attrs, DEFAULT_SEED).ok()?;
-    let impl_name = entry.impls.last()?.name().to_string();
-    let family = family(&impl_name);
-    let limits = Limits { time: Duration::from_secs(60), memory: u64::MAX };
-    workers.ask(&family, &Request::Prepare { case: case.clone(), impl_name: impl_name.clone() }, limits).ok()?;
-    let request = Request::Sample {
-        impl_name,
-        mode: Mode::Cold,
-        rule: StopRule { precision: 0.001, budget_ns: 250_000_000, min_samples: 10, max_samples: 100 },
-        warmup: Warmup::UntilSteady { limit_ns: 100_000_000 },
-        gate: false,
-    };
-    let reply = workers.ask(&family, &request, limits).ok()?;
+    let impls = impls_of(entry, device.kind()).into_iter().filter(|i| i.supports(&case).is_ok());
+    // The plain loops of a CPU are no limit of anything.
+    let ours: Vec<_> = impls.filter(|i| i.name() != "cpu/naive" && !i.name().starts_with("fault/")).collect();
+    let work = work(&entry.op.cost(&case)) as f64;
+    let limits = ours.iter().filter_map(|i| sample(workers, device, &case, i.name(), work));
+    limits.max_by(|a, b| a.rate.total_cmp(&b.rate))
+}
+
+fn sample(workers: &mut Workers, device: Choice, case: &Case, name: &str, work: f64) -> Option<Limit> {
+    let (family, impl_name) = (family(name), name.to_string());
+    let limits = Limits { time: Duration::from_secs(120), memory: u64::MAX };
+    let prepare = Request::Prepare { case: case.clone(), impl_name: impl_name.clone(), mode: Mode::Cold };
+    workers.ask(&family, &prepare, limits).ok()?;
+    let budget_ns = Scale::of(device, workers).budget.as_nanos() as u64;
+    let rule = StopRule { precision: 0.001, budget_ns, min_samples: 10, max_samples: 100 };
+    let warmup = Warmup::UntilSteady { limit_ns: 100_000_000 };
+    let reply =
+        workers.ask(&family, &Request::Sample { impl_name: impl_name.clone(), rule, warmup, gate: false }, limits);
     workers.ask(&family, &Request::Release, limits).ok()?;
-    match reply {
-        Reply::Sampled { samples_ns, .. } => Some((entry.op.cost(&case), quantile(&samples_ns, 0.05) * 1e-9)),
-        _ => None,
-    }
+    let Reply::Sampled { samples_ns, clock_mhz, conditions, .. } = reply.ok()? else { return None };
+    Some(Limit {
+        rate: work / (quantile(&samples_ns, 0.05) * 1e-9),
+        impl_name,
+        case: case.id.clone(),
+        median_ns: median(&samples_ns),
+        clock_mhz: (!clock_mhz.is_empty()).then(|| median(&clock_mhz)),
+        conditions,
+    })
 }

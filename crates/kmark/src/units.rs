@@ -54,6 +54,11 @@ pub fn digits(v: f64) -> String {
     }
 }
 
+/// Bytes per second.
+pub fn rate(per_second: f64) -> String {
+    scaled(per_second, &[(1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1.0, "B/s")])
+}
+
 pub fn flops(per_second: f64) -> String {
     scaled(per_second, &[(1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"), (1.0, "FLOP/s")])
 }

@@ -1,19 +1,20 @@
 //! The worker process: owns a device and one family of impls, answers the host's requests one by one. It may die at any
 //! moment without harm to the host; it prints nothing of its own.
 
-use crate::env;
+use crate::device::Choice;
 use crate::error::{Error, Result};
-use crate::plan::impls_of;
+use crate::plan;
 use kmark_core::case::Case;
-use kmark_core::record::{Status, Times};
+use kmark_core::gate::Verify;
+use kmark_core::record::{Mode, Status, Times};
 use kmark_core::stop::Stop;
 use kmark_core::wire::{PROTOCOL, Reply, Request};
-use kmark_device::cpu::Cpu;
+use kmark_device::cuda::CardProblem;
 use kmark_device::measure::{self, Target};
-use kmark_device::problem::{Problem, verify};
-use kmark_device::{Device, Fault, Impl, Launch};
+use kmark_device::problem::{self, Problem, verify};
+use kmark_device::{Built, Device, Fault, Impl, Launch};
 use kmark_ops::Entry;
-use kmark_ops::mutants::{self, MutantImpl};
+use kmark_ops::mutants;
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -23,7 +24,7 @@ use std::time::Instant;
 pub const REQUESTS_FD: i32 = 3;
 pub const REPLIES_FD: i32 = 4;
 
-pub fn run(family: &str) -> Result<u8> {
+pub fn run(family: &str, device: &str) -> Result<u8> {
     // If the host is killed, a launch that never ends must not stay behind.
     #[cfg(target_os = "linux")]
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
@@ -32,8 +33,8 @@ pub fn run(family: &str) -> Result<u8> {
     let mut replies = OpenOptions::new().write(true).open(format!("/dev/fd/{REPLIES_FD}")).map_err(no_pipe)?;
     // The thread that launches belongs to the pool: handing work to a pool from outside costs two wake-ups per launch.
     kmark_device::cpu::in_pool(|| {
-        let device = Cpu::new(&env::cpu_name());
-        let mut state = Worker { family, device: &device, prepared: None };
+        let device = Choice::parse(device).map_err(|e| e.message).and_then(|c| c.open().map_err(|f| f.message));
+        let mut state = Worker { family, device, prepared: None };
         for line in BufReader::new(requests).lines() {
             let Ok(line) = line else { break };
             let request: Request = serde_json::from_str(&line).map_err(|e| {
@@ -52,18 +53,37 @@ pub fn run(family: &str) -> Result<u8> {
 
 struct Worker<'a> {
     family: &'a str,
-    device: &'a dyn Device,
+    /// Or why it could not be opened.
+    device: std::result::Result<Box<dyn Device>, String>,
     prepared: Option<Prepared>,
 }
 
 /// The case that is being sampled, with a launch for each impl that takes turns.
 struct Prepared {
     case: Case,
-    problem: Problem,
+    mode: Mode,
+    /// One, or as many as a graph launches in turn.
+    problems: Vec<Box<dyn Problem>>,
     launches: HashMap<String, Box<dyn Launch>>,
 }
 
+/// Launches on several sets of memory, one after the other.
+struct Rotation(Vec<Box<dyn Launch>>);
+
+impl Launch for Rotation {
+    fn launch(&mut self) -> std::result::Result<(), Fault> {
+        self.0.iter_mut().try_for_each(|l| l.launch())
+    }
+    fn built(&self) -> Built {
+        self.0.first().map(|l| l.built()).unwrap_or_default()
+    }
+}
+
 impl Worker<'_> {
+    fn device(&self) -> std::result::Result<&dyn Device, Fault> {
+        self.device.as_deref().map_err(|why| Fault::new(Status::Unavailable, why.clone()))
+    }
+
     fn answer(&mut self, request: Request) -> Reply {
         let start = Instant::now();
         let busy = || start.elapsed().as_nanos() as u64;
@@ -81,30 +101,49 @@ impl Worker<'_> {
                     let message = format!("host speaks protocol {protocol}, worker {PROTOCOL}");
                     return Err(Fault::new(Status::Unavailable, message));
                 }
-                let calibration = if calibrate { Some(measure::calibrate(self.device)?) } else { None };
-                Reply::Hello { protocol, device: self.device.id(), calibration, busy_ns: busy() }
+                let device = self.device()?;
+                let calibration = if calibrate { Some(device.calibrate()?) } else { None };
+                let memory = device.memory();
+                Reply::Hello { protocol, device: device.id(), memory, calibration, busy_ns: busy() }
             }
             Request::Verify { case, impl_name } => {
                 let (entry, imp) = self.find(&case, &impl_name)?;
-                let verify = verify(self.device, entry.op, &*imp, &case)?;
+                self.prepared = None; // nobody samples now, and memory may be short
+                let verify = verify(self.device()?, entry.op, &*imp, &case)?;
                 Reply::Verified { verify, busy_ns: busy() }
             }
-            Request::Prepare { case, impl_name } => {
-                let times = self.prepare(case, &impl_name)?;
-                Reply::Prepared { times, busy_ns: busy() }
+            Request::Oracle { case } => {
+                let entry = kmark_ops::find(&case.op).ok_or_else(|| Fault::new(Status::Unavailable, "no such op"))?;
+                let cuda = self.device()?.cuda().ok_or_else(|| Fault::new(Status::Unsupported, "needs a GPU"))?;
+                let problems = CardProblem::new(cuda, entry.op, &case, case.seed)?.against_host()?;
+                Reply::Compared { problems, busy_ns: busy() }
             }
-            Request::Sample { impl_name, mode, rule, warmup, gate } => {
+            Request::Prepare { case, impl_name, mode } => {
+                let (times, Built { kernels, notes, .. }) = self.prepare(case, &impl_name, mode)?;
+                Reply::Prepared { times, kernels, notes, busy_ns: busy() }
+            }
+            Request::Sample { impl_name, rule, warmup, gate } => {
+                let device = self.device.as_deref().map_err(|why| Fault::new(Status::Unavailable, why.clone()))?;
                 let lost = || Fault::new(Status::Crashed, format!("{impl_name} was not prepared"));
-                let Prepared { problem, launches, .. } = self.prepared.as_mut().ok_or_else(lost)?;
+                let Prepared { problems, launches, mode, .. } = self.prepared.as_mut().ok_or_else(lost)?;
                 let launch = launches.get_mut(&impl_name).ok_or_else(lost)?;
-                let visit = Target::with(problem, |target| {
-                    measure::visit(self.device, &mut **launch, &target, mode, &rule, warmup, gate)
+                device.conditions(); // what was seen before is somebody else's
+                let visit = Target::with(problems, |target| {
+                    measure::visit(device, &mut **launch, &target, *mode, &rule, warmup, gate)
                 })?;
+                let conditions = device.conditions();
+                let mut verify = None;
+                if gate {
+                    let mut all = Verify::default();
+                    problems.iter().try_for_each(|p| p.check().map(|v| all.merge(v)))?;
+                    verify = Some(all);
+                }
                 Reply::Sampled {
                     samples_ns: visit.samples_ns,
                     clock_mhz: visit.clock_mhz,
                     stop: visit.stop.unwrap_or(Stop::Samples),
-                    verify: gate.then(|| problem.check()),
+                    conditions,
+                    verify,
                     busy_ns: busy(),
                 }
             }
@@ -116,34 +155,65 @@ impl Worker<'_> {
         })
     }
 
-    fn prepare(&mut self, case: Case, impl_name: &str) -> std::result::Result<Times, Fault> {
+    fn prepare(&mut self, case: Case, impl_name: &str, mode: Mode) -> std::result::Result<(Times, Built), Fault> {
         let (entry, imp) = self.find(&case, impl_name)?;
-        if self.prepared.as_ref().is_none_or(|p| p.case != case) {
+        if self.prepared.as_ref().is_none_or(|p| p.case != case || p.mode != mode) {
             self.prepared = None; // frees the last case's memory before the next one's is taken
-            let problem = Problem::new(self.device, entry.op, &case, case.seed)?;
-            self.prepared = Some(Prepared { case: case.clone(), problem, launches: HashMap::new() });
+            let device = self.device()?;
+            let copies = match mode {
+                Mode::Graph => device.rotation(problem::bytes(entry.op, &case)).max(1),
+                _ => 1,
+            };
+            let problems = (0..copies as u64).map(|i| device.problem(entry.op, &case, case.seed.wrapping_add(i)));
+            let problems = problems.collect::<std::result::Result<_, Fault>>()?;
+            self.prepared = Some(Prepared { case: case.clone(), mode, problems, launches: HashMap::new() });
         }
+        let device = self.device.as_deref().map_err(|why| Fault::new(Status::Unavailable, why.clone()))?;
         let prepared = self.prepared.as_mut().expect("just made");
         let start = Instant::now();
-        let mut launch = imp.bind(self.device, &case, &prepared.problem.buffers)?;
+        let bound = prepared.problems.iter().map(|p| imp.bind(device, &case, p.buffers()));
+        let mut launches: Vec<_> = bound.collect::<std::result::Result<_, Fault>>()?;
         let plan_ns = start.elapsed().as_nanos() as f64;
-        prepared.problem.reset();
+        let built = launches[0].built();
+        prepared.problems.iter().try_for_each(|p| p.reset())?;
+        device.wait()?;
         let start = Instant::now();
-        launch.launch()?;
+        launches[0].launch()?;
+        device.wait()?;
         let first_call_ns = start.elapsed().as_nanos() as f64;
+        let launch = match mode {
+            Mode::Graph => {
+                prepared.problems.iter().try_for_each(|p| p.reset())?;
+                device.capture(&mut Rotation(launches))?
+            }
+            _ => launches.remove(0),
+        };
         prepared.launches.insert(impl_name.to_string(), launch);
-        Ok(Times { plan_ns: Some(plan_ns), first_call_ns: Some(first_call_ns), ..Times::default() })
+        // Building is part of binding, but a cost of its own.
+        let plan_ns = (plan_ns - built.build_ns.unwrap_or(0.0) - built.tune_ns.unwrap_or(0.0)).max(0.0);
+        let times = Times {
+            build_ns: built.build_ns,
+            tune_ns: built.tune_ns,
+            plan_ns: Some(plan_ns),
+            first_call_ns: Some(first_call_ns),
+        };
+        Ok((times, built))
     }
 
     fn find(&self, case: &Case, name: &str) -> std::result::Result<(&'static Entry, Box<dyn Impl>), Fault> {
         let missing = || Fault::new(Status::Unavailable, format!("worker {} has no {} {name}", self.family, case.op));
         let entry = kmark_ops::find(&case.op).ok_or_else(missing)?;
-        let imp: Box<dyn Impl> = match name.strip_prefix("mutant/") {
-            Some(mutant) => {
-                let found = mutants::of(entry).find(|m| m.name == mutant).ok_or_else(missing)?;
-                Box::new(MutantImpl::new(entry, found))
+        let kind = self.device()?.id().kind;
+        let imp: Box<dyn Impl> = match self.family {
+            "mutant" => {
+                let all = mutants::of(entry, &kind);
+                Box::new(all.into_iter().find(|m| m.name() == name).ok_or_else(missing)?)
             }
-            None => Box::new(impls_of(entry).into_iter().find(|i| i.name() == name).ok_or_else(missing)?),
+            _ if plan::is_file(name) => {
+                let user = plan::user_kernel(name).map_err(|e| Fault::new(Status::BuildFailed, e.message))?;
+                Box::new(user)
+            }
+            _ => Box::new(plan::impls_of(entry, &kind).into_iter().find(|i| i.name() == name).ok_or_else(missing)?),
         };
         Ok((entry, imp))
     }

@@ -3,11 +3,13 @@
 pub mod cache;
 mod clock;
 pub mod matmul;
+mod problem;
 
-use crate::buffer::Buffer;
-use crate::{Device, Fault, Sample, Timed};
-use kmark_core::record::{DeviceId, Mode, Status};
-use kmark_core::tensor::TensorSpec;
+use crate::problem::Problem;
+use crate::{Device, Fault, Sample, Timed, measure};
+use kmark_core::case::Case;
+use kmark_core::op::Op;
+use kmark_core::record::{Calibration, DeviceId, Mode, Status};
 use std::time::Instant;
 
 pub use clock::{core_mhz, second_timer_ns, spin_until};
@@ -30,6 +32,11 @@ impl Cpu {
     }
 }
 
+/// A case in host memory, whatever device there is.
+pub fn host_problem(op: &'static dyn Op, case: &Case, seed: u64) -> Result<impl Problem + use<>, Fault> {
+    problem::HostProblem::new(op, case, seed)
+}
+
 /// Runs `f` on a thread of the pool that parallel CPU code uses.
 pub fn in_pool<R: Send>(f: impl FnOnce() -> R + Send) -> R {
     rayon::scope(|_| f())
@@ -40,10 +47,12 @@ impl Device for Cpu {
         self.id.clone()
     }
 
-    fn alloc(&self, spec: &TensorSpec) -> Result<Buffer, Fault> {
-        Buffer::host(spec).ok_or_else(|| {
-            Fault::new(Status::OutOfMemory, format!("no memory for {} ({} bytes)", spec.name, spec.bytes()))
-        })
+    fn problem(&self, op: &'static dyn Op, case: &Case, seed: u64) -> Result<Box<dyn Problem>, Fault> {
+        Ok(Box::new(problem::HostProblem::new(op, case, seed)?))
+    }
+
+    fn calibrate(&self) -> Result<Calibration, Fault> {
+        measure::calibrate(self)
     }
 
     fn now_ns(&self) -> u64 {
@@ -51,7 +60,7 @@ impl Device for Cpu {
     }
 
     fn sample(&self, timed: Timed) -> Result<Sample, Fault> {
-        (timed.prepare)();
+        (timed.prepare)()?;
         match timed.mode {
             Mode::Cold => {
                 for buffer in &timed.buffers.0 {

@@ -17,7 +17,7 @@ const TRIES: usize = 20;
 pub fn calibrate(device: &dyn Device) -> Result<Calibration, Fault> {
     let time = |launch: &mut dyn Launch| {
         let buffers = Buffers(Vec::new());
-        device.sample(Timed { launch, buffers: &buffers, prepare: &|| {}, mode: Mode::Hot, batch: 1 }).map(|s| s.ns)
+        device.sample(Timed { launch, buffers: &buffers, prepare: &|| Ok(()), mode: Mode::Hot, batch: 1 }).map(|s| s.ns)
     };
     let mut empty = Vec::new();
     for _ in 0..200 {
@@ -37,7 +37,13 @@ pub fn calibrate(device: &dyn Device) -> Result<Calibration, Fault> {
         timer_ratio = nearer_one(timer_ratio, ratio);
         if (known_launch_ratio - 1.0).abs() < KNOWN_OFF && (timer_ratio - 1.0).abs() < TIMERS_OFF {
             let clock_step_ns = clock_step(device);
-            return Ok(Calibration { clock_step_ns, empty_launch_ns, known_launch_ratio, timer_ratio });
+            return Ok(Calibration {
+                clock_step_ns,
+                empty_launch_ns,
+                known_launch_ratio,
+                timer_ratio,
+                cold_over_hot: None,
+            });
         }
     }
     Err(Fault::new(

@@ -24,18 +24,22 @@ pub struct Visit {
 /// What a visit needs of a problem: memory, and how to make it ready again.
 pub struct Target<'a> {
     pub buffers: &'a Buffers,
-    pub restore: &'a dyn Fn(),
-    pub reset: &'a dyn Fn(),
+    /// Launches of the problem in one launch: a graph holds several, each on memory of its own.
+    pub count: usize,
+    pub restore: &'a dyn Fn() -> Result<(), Fault>,
+    pub reset: &'a dyn Fn() -> Result<(), Fault>,
     pub in_place: bool,
 }
 
 impl<'a> Target<'a> {
-    pub fn with<R>(problem: &Problem, f: impl FnOnce(Target) -> R) -> R {
+    /// `problems` are launched together.
+    pub fn with<R>(problems: &[Box<dyn Problem>], f: impl FnOnce(Target) -> R) -> R {
         f(Target {
-            buffers: &problem.buffers,
-            restore: &|| problem.restore(),
-            reset: &|| problem.reset(),
-            in_place: problem.is_in_place(),
+            buffers: problems[0].buffers(),
+            count: problems.len(),
+            restore: &|| problems.iter().try_for_each(|p| p.restore()),
+            reset: &|| problems.iter().try_for_each(|p| p.reset()),
+            in_place: problems[0].is_in_place(),
         })
     }
 }
@@ -54,7 +58,7 @@ pub fn visit(
     warmup: Warmup,
     gate: bool,
 ) -> Result<Visit, Fault> {
-    let mut take = |prepare: &dyn Fn(), batch: u32| {
+    let mut take = |prepare: &dyn Fn() -> Result<(), Fault>, batch: u32| {
         device.sample(Timed { launch: &mut *launch, buffers: target.buffers, prepare, mode, batch })
     };
     let typical = warm_up(device, warmup, || take(target.restore, 1).map(|s| s.ns))?;
@@ -65,9 +69,9 @@ pub fn visit(
     };
     let start = device.now_ns();
     let mut visit = Visit::default();
-    let mut push = |visit: &mut Visit, prepare: &dyn Fn()| -> Result<(), Fault> {
+    let mut push = |visit: &mut Visit, prepare: &dyn Fn() -> Result<(), Fault>| -> Result<(), Fault> {
         let sample = take(prepare, batch)?;
-        visit.samples_ns.push(sample.ns);
+        visit.samples_ns.push(sample.ns / target.count as f64);
         visit.clock_mhz.extend(sample.clock_mhz);
         Ok(())
     };
@@ -126,8 +130,15 @@ mod tests {
         let buffers = Buffers(Vec::new());
         let target = Target {
             buffers: &buffers,
-            restore: &|| restores.set(restores.get() + 1),
-            reset: &|| resets.set(resets.get() + 1),
+            count: 1,
+            restore: &|| {
+                restores.set(restores.get() + 1);
+                Ok(())
+            },
+            reset: &|| {
+                resets.set(resets.get() + 1);
+                Ok(())
+            },
             in_place,
         };
         let warmup = Warmup::UntilSteady { limit_ns: 100_000 };

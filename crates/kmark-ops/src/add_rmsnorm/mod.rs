@@ -4,6 +4,7 @@ mod cpu;
 mod mutants;
 
 use crate::Entry;
+use crate::cuda::{kernel, oracle};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::fill::Fill;
@@ -11,7 +12,16 @@ use kmark_core::gate::{Block, Region, Sink, sum_slack};
 use kmark_core::op::{Attr, AttrKind, Axis, MATRIX, MEMORY, Op, WEIGHT_DTYPES, by_rows};
 use kmark_core::tensor::{TensorSpec, View};
 
-pub const ENTRY: Entry = Entry { op: &AddRmsNorm, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+pub const ENTRY: Entry = Entry {
+    op: &AddRmsNorm,
+    cpu: cpu::IMPLS,
+    cuda: &[&kernel!(
+        "add_rmsnorm",
+        "01_rows",
+        "The sum of two rows in the registers of a block, a short one in those of a warp or less: one pass over memory"
+    )],
+    mutants: mutants::MUTANTS,
+};
 
 struct AddRmsNorm;
 
@@ -23,6 +33,9 @@ fn outputs(c: &Case) -> (&'static str, &'static str) {
 impl Op for AddRmsNorm {
     fn name(&self) -> &'static str {
         "add-rmsnorm"
+    }
+    fn cuda_oracle(&self) -> &'static str {
+        oracle!("add_rmsnorm")
     }
     fn about(&self) -> &'static str {
         "z = x + residual rounded to the dtype, y = z * rstd(z) * w; in place y becomes x and z becomes residual"

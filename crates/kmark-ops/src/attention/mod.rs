@@ -2,6 +2,7 @@
 
 use crate::Entry;
 use crate::cpu::attention::{naive, tiled};
+use crate::cuda::{kernel, oracle};
 use crate::mutants::attention as wrong;
 use crate::truth::attention::{self, Attends, Geometry, Ints, dense};
 use kmark_core::case::Case;
@@ -13,7 +14,19 @@ use std::ops::Range;
 
 pub const ENTRY: Entry = Entry {
     op: &Attention,
-    impls: &[&naive::<Attention>(), &tiled::<Attention>()],
+    cpu: &[&naive::<Attention>(), &tiled::<Attention>()],
+    cuda: &[
+        &kernel!(
+            "attention",
+            "01_flash",
+            "FlashAttention-2 on mma.sync: 128 queries of a head per block, keys in tiles of 64, softmax in registers, weights rounded to 16 bits for the second product"
+        ),
+        &kernel!(
+            "attention",
+            "01_fma",
+            "Attention in f32 or f64 with plain multiply-adds: tiles of queries against tiles of 64 keys, sums in registers"
+        ),
+    ],
     mutants: &[
         wrong::sink_dropped::<Attention>(),
         wrong::last_key_lost::<Attention>(),
@@ -41,6 +54,9 @@ impl Attends for Attention {
 impl Op for Attention {
     fn name(&self) -> &'static str {
         "attention"
+    }
+    fn cuda_oracle(&self) -> &'static str {
+        oracle!("attention")
     }
     fn about(&self) -> &'static str {
         "o = softmax(scale * q k^T) v per head; causal, window, grouped key heads, lse (natural log) on request"

@@ -4,6 +4,7 @@ mod cpu;
 mod mutants;
 
 use crate::Entry;
+use crate::cuda::{kernel, oracle};
 use crate::truth::attention::{self, Rows, backward::backward, dense, weigh};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
@@ -13,13 +14,32 @@ use kmark_core::op::{Attr, Axis, MEMORY, Op};
 use kmark_core::tensor::{TensorSpec, View};
 use std::ops::Range;
 
-pub const ENTRY: Entry = Entry { op: &AttentionBwd, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+pub const ENTRY: Entry = Entry {
+    op: &AttentionBwd,
+    cpu: cpu::IMPLS,
+    cuda: &[
+        &kernel!(
+            "attention_bwd",
+            "01_flash",
+            "The gradients of attention on mma.sync: a kernel for dk and dv, one for dq, each makes p and ds again in registers (dk and dv from transposed logits, so that no weight passes through shared memory); no sum is shared between blocks"
+        ),
+        &kernel!(
+            "attention_bwd",
+            "01_fma",
+            "The gradients of attention in f32 or f64 with plain multiply-adds: one kernel for dq, one for dk and dv, each makes p and ds again; no sum is shared between blocks"
+        ),
+    ],
+    mutants: mutants::MUTANTS,
+};
 
 struct AttentionBwd;
 
 impl Op for AttentionBwd {
     fn name(&self) -> &'static str {
         "attention-bwd"
+    }
+    fn cuda_oracle(&self) -> &'static str {
+        oracle!("attention_bwd")
     }
     fn about(&self) -> &'static str {
         "dq, dk, dv from dout, o and lse: p = exp(scale * q k - lse), ds = p * (dout v - sum(dout * o))"

@@ -2,6 +2,7 @@
 
 use crate::Entry;
 use crate::cpu::attention::{naive, tiled};
+use crate::cuda::{kernel, oracle};
 use crate::mutants::attention as wrong;
 use crate::truth::attention::{self, Attends, Geometry, Ints, Pages, fill_keys, fill_queries, fill_values, masked};
 use kmark_core::case::Case;
@@ -15,7 +16,12 @@ use std::ops::Range;
 
 pub const ENTRY: Entry = Entry {
     op: &AttentionDecode,
-    impls: &[&naive::<AttentionDecode>(), &tiled::<AttentionDecode>()],
+    cpu: &[&naive::<AttentionDecode>(), &tiled::<AttentionDecode>()],
+    cuda: &[&kernel!(
+        "attention_decode",
+        "01_split_kv",
+        "Flash decoding: a block per sequence, key head and split of the keys, all queries that share the head in one tile (heads of a group, new tokens); a second kernel puts the splits together"
+    )],
     mutants: &[
         wrong::sink_dropped::<AttentionDecode>(),
         wrong::last_key_lost::<AttentionDecode>(),
@@ -64,6 +70,9 @@ impl Attends for AttentionDecode {
 impl Op for AttentionDecode {
     fn name(&self) -> &'static str {
         "attention-decode"
+    }
+    fn cuda_oracle(&self) -> &'static str {
+        oracle!("attention_decode")
     }
     fn about(&self) -> &'static str {
         "attention of the last q tokens of each sequence over a paged KV cache (page_table, lengths), causal among them"

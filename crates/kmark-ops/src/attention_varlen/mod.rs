@@ -1,6 +1,7 @@
 //! Attention over ragged sequences that lie end to end, each with a prefix of keys that are cached already: prefill.
 
 use crate::cpu::attention::{naive, tiled};
+use crate::cuda::{kernel, oracle};
 use crate::mutants::attention as wrong;
 use crate::mutants::{Mutant, attention::twisted};
 use crate::truth::attention::{self, Attends, Geometry, Ints, Seq, fill_keys, fill_queries, kind, masked};
@@ -16,7 +17,19 @@ use std::ops::Range;
 
 pub const ENTRY: Entry = Entry {
     op: &AttentionVarlen,
-    impls: &[&naive::<AttentionVarlen>(), &tiled::<AttentionVarlen>()],
+    cpu: &[&naive::<AttentionVarlen>(), &tiled::<AttentionVarlen>()],
+    cuda: &[
+        &kernel!(
+            "attention_varlen",
+            "01_flash",
+            "FlashAttention-2 on mma.sync over ragged sequences: a block for every tile of queries that the longest sequence has; those behind the end of a shorter one leave at once"
+        ),
+        &kernel!(
+            "attention_varlen",
+            "01_fma",
+            "Attention over ragged sequences in f32 or f64 with plain multiply-adds: tiles of queries against tiles of 64 keys"
+        ),
+    ],
     mutants: &[
         wrong::sink_dropped::<AttentionVarlen>(),
         wrong::last_key_lost::<AttentionVarlen>(),
@@ -111,6 +124,9 @@ impl Attends for AttentionVarlen {
 impl Op for AttentionVarlen {
     fn name(&self) -> &'static str {
         "attention-varlen"
+    }
+    fn cuda_oracle(&self) -> &'static str {
+        oracle!("attention_varlen")
     }
     fn about(&self) -> &'static str {
         "attention over sequences end to end (cu_q, cu_k): new tokens see a cached prefix and, causally, themselves"

@@ -3,6 +3,7 @@
 mod cpu;
 mod mutants;
 
+use crate::cuda::{kernel, oracle};
 use crate::{Entry, truth};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
@@ -12,7 +13,16 @@ use kmark_core::gate::{Block, Region, Sink, sum_slack};
 use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op, by_rows};
 use kmark_core::tensor::{TensorSpec, View};
 
-pub const ENTRY: Entry = Entry { op: &CrossEntropy, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+pub const ENTRY: Entry = Entry {
+    op: &CrossEntropy,
+    cpu: cpu::IMPLS,
+    cuda: &[&kernel!(
+        "cross_entropy",
+        "01_online",
+        "A block per row, which is read once: every thread keeps a maximum and a sum over vectors far apart, four of them under way at a time; the block joins them at the end"
+    )],
+    mutants: mutants::MUTANTS,
+};
 
 struct CrossEntropy;
 
@@ -22,6 +32,9 @@ const IGNORED: u8 = 1;
 impl Op for CrossEntropy {
     fn name(&self) -> &'static str {
         "cross-entropy"
+    }
+    fn cuda_oracle(&self) -> &'static str {
+        oracle!("cross_entropy")
     }
     fn about(&self) -> &'static str {
         "lse = log(sum(exp(x))) and loss = lse - x[target] per row; the loss of an ignored row is 0"

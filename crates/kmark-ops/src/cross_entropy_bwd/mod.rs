@@ -3,6 +3,7 @@
 mod cpu;
 mod mutants;
 
+use crate::cuda::{kernel, oracle};
 use crate::{Entry, truth};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
@@ -13,13 +14,25 @@ use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op, by_rows};
 use kmark_core::tensor::{TensorSpec, View};
 use std::ops::Range;
 
-pub const ENTRY: Entry = Entry { op: &CrossEntropyBwd, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+pub const ENTRY: Entry = Entry {
+    op: &CrossEntropyBwd,
+    cpu: cpu::IMPLS,
+    cuda: &[&kernel!(
+        "cross_entropy_bwd",
+        "01_tiles",
+        "A block per piece of a row: four vectors per thread are under way while the row's numbers arrive"
+    )],
+    mutants: mutants::MUTANTS,
+};
 
 struct CrossEntropyBwd;
 
 impl Op for CrossEntropyBwd {
     fn name(&self) -> &'static str {
         "cross-entropy-bwd"
+    }
+    fn cuda_oracle(&self) -> &'static str {
+        oracle!("cross_entropy_bwd")
     }
     fn about(&self) -> &'static str {
         "dx = dloss * (exp(x - lse) - onehot(target)) per row, lse as the forward saved it; an ignored row is 0"

@@ -3,6 +3,7 @@
 mod cpu;
 mod mutants;
 
+use crate::cuda::{kernel, oracle};
 use crate::{Entry, truth};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
@@ -12,13 +13,25 @@ use kmark_core::gate::{Block, Invariant, Region, Sink, sum_slack};
 use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op, by_rows};
 use kmark_core::tensor::{TensorSpec, View};
 
-pub const ENTRY: Entry = Entry { op: &CrossEntropyFwdBwd, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+pub const ENTRY: Entry = Entry {
+    op: &CrossEntropyFwdBwd,
+    cpu: cpu::IMPLS,
+    cuda: &[&kernel!(
+        "cross_entropy_fwd_bwd",
+        "01_kept",
+        "A block per row, which is read once where registers hold it"
+    )],
+    mutants: mutants::MUTANTS,
+};
 
 struct CrossEntropyFwdBwd;
 
 impl Op for CrossEntropyFwdBwd {
     fn name(&self) -> &'static str {
         "cross-entropy-fwd-bwd"
+    }
+    fn cuda_oracle(&self) -> &'static str {
+        oracle!("cross_entropy_fwd_bwd")
     }
     fn about(&self) -> &'static str {
         "dx = dloss * (softmax(x) - onehot(target)) per row; an ignored row is 0"

@@ -4,6 +4,7 @@ mod cpu;
 mod mutants;
 
 use crate::Entry;
+use crate::cuda::{kernel, oracle};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::fill::Fill;
@@ -12,7 +13,12 @@ use kmark_core::op::{Attr, AttrKind, Axis, MATRIX, MEMORY, Op, by_rows};
 use kmark_core::tensor::{TensorSpec, View};
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, SQRT_2};
 
-pub const ENTRY: Entry = Entry { op: &Gelu, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+pub const ENTRY: Entry = Entry {
+    op: &Gelu,
+    cpu: cpu::IMPLS,
+    cuda: &[&kernel!("gelu", "01_vectors", "Four vectors per thread")],
+    mutants: mutants::MUTANTS,
+};
 
 struct Gelu;
 
@@ -35,6 +41,9 @@ fn by_tanh(x: f64) -> f64 {
 impl Op for Gelu {
     fn name(&self) -> &'static str {
         "gelu"
+    }
+    fn cuda_oracle(&self) -> &'static str {
+        oracle!("gelu")
     }
     fn about(&self) -> &'static str {
         "y = 0.5 x (1 + erf(x / sqrt 2)); tanh: y = 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))"

@@ -4,6 +4,7 @@ mod cpu;
 mod mutants;
 
 use crate::Entry;
+use crate::cuda::{kernel, oracle};
 use crate::truth::product::{BLOCK, Operand, Scales, derived_scale, products, slack};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
@@ -14,13 +15,33 @@ use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op, WEIGHT_DTYPES, YES_NO};
 use kmark_core::tensor::{Role, TensorSpec, View};
 use std::ops::Range;
 
-pub const ENTRY: Entry = Entry { op: &Gemm, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+pub const ENTRY: Entry = Entry {
+    op: &Gemm,
+    cpu: cpu::IMPLS,
+    cuda: &[
+        &kernel!(
+            "gemm",
+            "01_fma",
+            "Tiles of 128x128 (f32) or 64x64 (f64) with multiply-adds: operands through shared memory, the next step's under way"
+        ),
+        &kernel!(
+            "gemm",
+            "01_mma",
+            "128x128 tiles on the tensor cores, operands copied ahead through a ring of stages in shared memory"
+        ),
+        &crate::vendor::cublaslt::CublasLt,
+    ],
+    mutants: mutants::MUTANTS,
+};
 
 struct Gemm;
 
 impl Op for Gemm {
     fn name(&self) -> &'static str {
         "gemm"
+    }
+    fn cuda_oracle(&self) -> &'static str {
+        oracle!("gemm")
     }
     fn about(&self) -> &'static str {
         "d = scales * (a b) + bias; layout says how a and b are stored: n = a[m,k], b[k,n]; t = a[k,m], b[n,k]"

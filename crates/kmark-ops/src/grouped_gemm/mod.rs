@@ -4,6 +4,7 @@
 mod cpu;
 mod mutants;
 
+use crate::cuda::{kernel, oracle};
 use crate::truth::product::{BLOCK, Operand, Scales, derived_scale, products, slack};
 use crate::{Entry, truth};
 use kmark_core::case::Case;
@@ -15,13 +16,32 @@ use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op};
 use kmark_core::tensor::{TensorSpec, View};
 use std::ops::Range;
 
-pub const ENTRY: Entry = Entry { op: &GroupedGemm, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+pub const ENTRY: Entry = Entry {
+    op: &GroupedGemm,
+    cpu: cpu::IMPLS,
+    cuda: &[
+        &kernel!(
+            "grouped_gemm",
+            "01_fma",
+            "128x128 tiles with multiply-adds, one group after the other where a tile has rows of several"
+        ),
+        &kernel!(
+            "grouped_gemm",
+            "01_mma",
+            "128x128 tiles on the tensor cores, one group after the other where a tile has rows of several"
+        ),
+    ],
+    mutants: mutants::MUTANTS,
+};
 
 struct GroupedGemm;
 
 impl Op for GroupedGemm {
     fn name(&self) -> &'static str {
         "grouped-gemm"
+    }
+    fn cuda_oracle(&self) -> &'static str {
+        oracle!("grouped_gemm")
     }
     fn about(&self) -> &'static str {
         "d = a b[group of the row]^T with b[g,n,k]; f8e4m3 with scales per 128 of k; padding rows of d are nobody's"

@@ -4,6 +4,7 @@ mod cpu;
 mod mutants;
 
 use crate::Entry;
+use crate::cuda::{kernel, oracle};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::fill::Fill;
@@ -11,13 +12,25 @@ use kmark_core::gate::{Block, Region, Sink, sum_slack};
 use kmark_core::op::{Attr, AttrKind, Axis, MATRIX, MEMORY, Op, WEIGHT_DTYPES, YES_NO, by_rows};
 use kmark_core::tensor::{TensorSpec, View};
 
-pub const ENTRY: Entry = Entry { op: &LayerNorm, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+pub const ENTRY: Entry = Entry {
+    op: &LayerNorm,
+    cpu: cpu::IMPLS,
+    cuda: &[&kernel!(
+        "layernorm",
+        "01_rows",
+        "A row in the registers of a block, a short one in those of a warp or less: one pass over memory, and two over the registers, because a variance around the known mean does not cancel"
+    )],
+    mutants: mutants::MUTANTS,
+};
 
 struct LayerNorm;
 
 impl Op for LayerNorm {
     fn name(&self) -> &'static str {
         "layernorm"
+    }
+    fn cuda_oracle(&self) -> &'static str {
+        oracle!("layernorm")
     }
     fn about(&self) -> &'static str {
         "y = (x - mean) * rstd * w + b with rstd = 1/sqrt(var + eps) per row; bias, saved mean and rstd on request"

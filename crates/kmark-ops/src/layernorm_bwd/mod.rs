@@ -3,6 +3,7 @@
 mod cpu;
 mod mutants;
 
+use crate::cuda::{kernel, oracle};
 use crate::{Entry, truth};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
@@ -12,13 +13,25 @@ use kmark_core::op::{Attr, AttrKind, Axis, MATRIX, MEMORY, Op, WEIGHT_DTYPES, YE
 use kmark_core::tensor::{TensorSpec, View};
 use std::ops::Range;
 
-pub const ENTRY: Entry = Entry { op: &LayerNormBwd, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+pub const ENTRY: Entry = Entry {
+    op: &LayerNormBwd,
+    cpu: cpu::IMPLS,
+    cuda: &[&kernel!(
+        "layernorm_bwd",
+        "01_rows",
+        "One pass over rows in registers, dw and dbias summed on the way, if their sums fit beside them; longer rows in two"
+    )],
+    mutants: mutants::MUTANTS,
+};
 
 struct LayerNormBwd;
 
 impl Op for LayerNormBwd {
     fn name(&self) -> &'static str {
         "layernorm-bwd"
+    }
+    fn cuda_oracle(&self) -> &'static str {
+        oracle!("layernorm_bwd")
     }
     fn about(&self) -> &'static str {
         "dx = (g - mean(g) - xh * mean(xh * g)) * rstd per row, dw = sum over rows of dout * xh, dbias = sum of dout"

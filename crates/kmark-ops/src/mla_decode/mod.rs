@@ -3,6 +3,7 @@
 
 use crate::Entry;
 use crate::cpu::attention::{naive, tiled};
+use crate::cuda::{kernel, oracle};
 use crate::mutants::{Mutant, attention as wrong, attention::twisted};
 use crate::truth::attention::{self, Attends, Geometry, Ints, Pages, fill_keys, fill_queries, masked};
 use kmark_core::case::Case;
@@ -16,7 +17,12 @@ use std::ops::Range;
 
 pub const ENTRY: Entry = Entry {
     op: &MlaDecode,
-    impls: &[&naive::<MlaDecode>(), &tiled::<MlaDecode>()],
+    cpu: &[&naive::<MlaDecode>(), &tiled::<MlaDecode>()],
+    cuda: &[&kernel!(
+        "mla_decode",
+        "01_split_kv",
+        "Flash decoding of MLA: a block per 16 or 32 queries and split of the keys; tiles of 32 cache rows in shared memory serve as keys, warps sharing the dimensions of the product, and as values, warps sharing the columns of the output"
+    )],
     mutants: &[
         wrong::sink_dropped::<MlaDecode>(),
         wrong::last_key_lost::<MlaDecode>(),
@@ -75,6 +81,9 @@ impl Attends for MlaDecode {
 impl Op for MlaDecode {
     fn name(&self) -> &'static str {
         "mla-decode"
+    }
+    fn cuda_oracle(&self) -> &'static str {
+        oracle!("mla_decode")
     }
     fn about(&self) -> &'static str {
         "absorbed MLA: o = softmax(scale * q c^T) c[:rank] over paged cache rows c of rank + rope, shared by all heads"

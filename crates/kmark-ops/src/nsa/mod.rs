@@ -2,6 +2,7 @@
 
 use crate::Entry;
 use crate::cpu::attention::{naive, tiled};
+use crate::cuda::{kernel, oracle};
 use crate::mutants::{Mutant, attention as wrong, attention::sees, attention::twisted};
 use crate::truth::Scatter;
 use crate::truth::attention::{self, Attends, Geometry, Ints, Seq, fill_keys, fill_queries, kind};
@@ -16,7 +17,12 @@ use std::ops::Range;
 
 pub const ENTRY: Entry = Entry {
     op: &Nsa,
-    impls: &[&naive::<Nsa>(), &tiled::<Nsa>()],
+    cpu: &[&naive::<Nsa>(), &tiled::<Nsa>()],
+    cuda: &[&kernel!(
+        "nsa",
+        "01_warp_per_list",
+        "Each list of blocks is one warp's: the heads of a group are its queries, 16 keys at a time go straight from global memory into tensor cores"
+    )],
     mutants: &[
         SCALE_MISSING,
         wrong::lse_in_base_2(),
@@ -193,6 +199,9 @@ impl Attends for Nsa {
 impl Op for Nsa {
     fn name(&self) -> &'static str {
         "nsa"
+    }
+    fn cuda_oracle(&self) -> &'static str {
+        oracle!("nsa")
     }
     fn about(&self) -> &'static str {
         "attention of each token to its list of key blocks per key head, causal in the newest; no blocks give 0"

@@ -4,6 +4,7 @@ mod cpu;
 mod mutants;
 
 use crate::Entry;
+use crate::cuda::{kernel, oracle};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::dtype::DType;
@@ -13,13 +14,37 @@ use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op, YES_NO, by_blocks, by_row
 use kmark_core::tensor::{TensorSpec, View};
 use std::sync::Mutex;
 
-pub const ENTRY: Entry = Entry { op: &QuantFp8, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+pub const ENTRY: Entry = Entry {
+    op: &QuantFp8,
+    cpu: cpu::IMPLS,
+    cuda: &[
+        &kernel!(
+            "quant_fp8",
+            "01_row",
+            "A scale per row: a block per row, which is read once where registers hold it; a longer one is read again"
+        ),
+        &kernel!(
+            "quant_fp8",
+            "02_group",
+            "A scale per 128 of a row: half a warp or a whole one for each, a vector per thread; four rows at a time"
+        ),
+        &kernel!(
+            "quant_fp8",
+            "03_tile",
+            "A scale per 128 rows by 128 columns: a block per tile, which stays in registers, eight vectors to a thread"
+        ),
+    ],
+    mutants: mutants::MUTANTS,
+};
 
 struct QuantFp8;
 
 impl Op for QuantFp8 {
     fn name(&self) -> &'static str {
         "quant-fp8"
+    }
+    fn cuda_oracle(&self) -> &'static str {
+        oracle!("quant_fp8")
     }
     fn about(&self) -> &'static str {
         "scale = max(max|x|, clamp) / largest of the format, per block; q = x / scale rounded to the format"

@@ -4,6 +4,7 @@ mod cpu;
 mod mutants;
 
 use crate::Entry;
+use crate::cuda::{kernel, oracle};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::fill::Fill;
@@ -11,13 +12,25 @@ use kmark_core::gate::{Block, Region, Sink, sum_slack};
 use kmark_core::op::{Attr, AttrKind, Axis, MATRIX, MEMORY, Op, WEIGHT_DTYPES, YES_NO, by_rows};
 use kmark_core::tensor::{TensorSpec, View};
 
-pub const ENTRY: Entry = Entry { op: &RmsNorm, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+pub const ENTRY: Entry = Entry {
+    op: &RmsNorm,
+    cpu: cpu::IMPLS,
+    cuda: &[&kernel!(
+        "rmsnorm",
+        "01_rows",
+        "A row in the registers of a block, a short one in those of a warp or less: one pass over memory, one sum over the team"
+    )],
+    mutants: mutants::MUTANTS,
+};
 
 struct RmsNorm;
 
 impl Op for RmsNorm {
     fn name(&self) -> &'static str {
         "rmsnorm"
+    }
+    fn cuda_oracle(&self) -> &'static str {
+        oracle!("rmsnorm")
     }
     fn about(&self) -> &'static str {
         "y = x * rstd * w with rstd = 1/sqrt(mean(x^2) + eps) per row; rstd saved on request"

@@ -3,6 +3,7 @@
 mod cpu;
 mod mutants;
 
+use crate::cuda::{kernel, oracle};
 use crate::{Entry, truth};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
@@ -12,13 +13,25 @@ use kmark_core::op::{Attr, AttrKind, Axis, MATRIX, MEMORY, Op, WEIGHT_DTYPES};
 use kmark_core::tensor::{TensorSpec, View};
 use std::ops::Range;
 
-pub const ENTRY: Entry = Entry { op: &RmsNormBwd, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+pub const ENTRY: Entry = Entry {
+    op: &RmsNormBwd,
+    cpu: cpu::IMPLS,
+    cuda: &[&kernel!(
+        "rmsnorm_bwd",
+        "01_rows",
+        "Blocks walk over rows with x and dout in registers, the next row on its way, and sum dw of their columns as they go; a second kernel adds the blocks' sums"
+    )],
+    mutants: mutants::MUTANTS,
+};
 
 struct RmsNormBwd;
 
 impl Op for RmsNormBwd {
     fn name(&self) -> &'static str {
         "rmsnorm-bwd"
+    }
+    fn cuda_oracle(&self) -> &'static str {
+        oracle!("rmsnorm_bwd")
     }
     fn about(&self) -> &'static str {
         "dx = (g - xh * mean(xh * g)) * rstd per row, dw = sum over rows of dout * xh; xh = x * rstd, g = dout * w"

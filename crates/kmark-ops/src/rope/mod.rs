@@ -5,6 +5,7 @@ mod cpu;
 mod mutants;
 
 use crate::Entry;
+use crate::cuda::{kernel, oracle};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::fill::Fill;
@@ -13,7 +14,16 @@ use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op, by_rows};
 use kmark_core::tensor::{TensorSpec, View};
 use std::ops::Range;
 
-pub const ENTRY: Entry = Entry { op: &Rope, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+pub const ENTRY: Entry = Entry {
+    op: &Rope,
+    cpu: cpu::IMPLS,
+    cuda: &[&kernel!(
+        "rope",
+        "01_heads",
+        "A thread turns the same dimensions of four heads: cosines and sines are read once for all of them, and the vectors of all four are under way together"
+    )],
+    mutants: mutants::MUTANTS,
+};
 
 struct Rope;
 
@@ -48,6 +58,9 @@ fn pair(neox: bool, r: usize, i: usize) -> (usize, usize) {
 impl Op for Rope {
     fn name(&self) -> &'static str {
         "rope"
+    }
+    fn cuda_oracle(&self) -> &'static str {
+        oracle!("rope")
     }
     fn about(&self) -> &'static str {
         "pairs of dimensions of q and k turned by the angle of their position: x1 cos - x2 sin, x2 cos + x1 sin"

@@ -3,6 +3,7 @@
 mod cpu;
 mod mutants;
 
+use crate::cuda::{kernel, oracle};
 use crate::{Entry, truth};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
@@ -11,13 +12,25 @@ use kmark_core::gate::{Block, Invariant, Region, Sink, sum_slack};
 use kmark_core::op::{Attr, Axis, MATRIX, MEMORY, Op, by_rows};
 use kmark_core::tensor::{TensorSpec, View};
 
-pub const ENTRY: Entry = Entry { op: &Softmax, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+pub const ENTRY: Entry = Entry {
+    op: &Softmax,
+    cpu: cpu::IMPLS,
+    cuda: &[&kernel!(
+        "softmax",
+        "01_rows",
+        "A row in the registers of a block, a short one in those of a warp or less: maximum, sum, result in one pass over memory"
+    )],
+    mutants: mutants::MUTANTS,
+};
 
 struct Softmax;
 
 impl Op for Softmax {
     fn name(&self) -> &'static str {
         "softmax"
+    }
+    fn cuda_oracle(&self) -> &'static str {
+        oracle!("softmax")
     }
     fn about(&self) -> &'static str {
         "y = exp(x - max) / sum(exp(x - max)) per row"

@@ -3,6 +3,7 @@
 mod cpu;
 mod mutants;
 
+use crate::cuda::{kernel, oracle};
 use crate::{Entry, truth};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
@@ -12,13 +13,25 @@ use kmark_core::op::{Attr, Axis, MATRIX, MEMORY, Op, by_rows};
 use kmark_core::tensor::{TensorSpec, View};
 use std::ops::Range;
 
-pub const ENTRY: Entry = Entry { op: &SoftmaxBwd, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+pub const ENTRY: Entry = Entry {
+    op: &SoftmaxBwd,
+    cpu: cpu::IMPLS,
+    cuda: &[&kernel!(
+        "softmax_bwd",
+        "01_rows",
+        "Rows of y and dy in the registers of a block, short ones in those of a warp or less: one pass over memory, one sum"
+    )],
+    mutants: mutants::MUTANTS,
+};
 
 struct SoftmaxBwd;
 
 impl Op for SoftmaxBwd {
     fn name(&self) -> &'static str {
         "softmax-bwd"
+    }
+    fn cuda_oracle(&self) -> &'static str {
+        oracle!("softmax_bwd")
     }
     fn about(&self) -> &'static str {
         "dx = y * (dy - sum(dy * y)) per row, y as softmax saved it"

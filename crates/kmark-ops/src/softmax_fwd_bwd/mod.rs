@@ -3,6 +3,7 @@
 mod cpu;
 mod mutants;
 
+use crate::cuda::{kernel, oracle};
 use crate::{Entry, truth};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
@@ -11,13 +12,25 @@ use kmark_core::gate::{Block, Invariant, Region, Sink, sum_slack};
 use kmark_core::op::{Attr, Axis, MATRIX, MEMORY, Op, by_rows};
 use kmark_core::tensor::{TensorSpec, View};
 
-pub const ENTRY: Entry = Entry { op: &SoftmaxFwdBwd, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+pub const ENTRY: Entry = Entry {
+    op: &SoftmaxFwdBwd,
+    cpu: cpu::IMPLS,
+    cuda: &[&kernel!(
+        "softmax_fwd_bwd",
+        "01_rows",
+        "Rows of x and dy in the registers of a block, short ones in those of a warp or less: maximum, then the sums of weights and of weighted dy together, then the result, in one pass over memory"
+    )],
+    mutants: mutants::MUTANTS,
+};
 
 struct SoftmaxFwdBwd;
 
 impl Op for SoftmaxFwdBwd {
     fn name(&self) -> &'static str {
         "softmax-fwd-bwd"
+    }
+    fn cuda_oracle(&self) -> &'static str {
+        oracle!("softmax_fwd_bwd")
     }
     fn about(&self) -> &'static str {
         "dx = y * (dy - sum(dy * y)) with y = softmax(x) per row, y not rounded"

@@ -4,6 +4,7 @@ mod cpu;
 mod mutants;
 
 use crate::Entry;
+use crate::cuda::{kernel, oracle};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::fill::Fill;
@@ -11,7 +12,28 @@ use kmark_core::gate::{Block, Region, Sink, sum_slack};
 use kmark_core::op::{Attr, AttrKind, Axis, Op, by_blocks};
 use kmark_core::tensor::{TensorSpec, View};
 
-pub const ENTRY: Entry = Entry { op: &Stream, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+pub const ENTRY: Entry = Entry {
+    op: &Stream,
+    cpu: cpu::IMPLS,
+    cuda: &[
+        &kernel!(
+            "stream",
+            "01_plain",
+            "The plain way: blocks that stay and go from vector to vector of 16 bytes, one at a time"
+        ),
+        &kernel!(
+            "stream",
+            "02_wide",
+            "A tile per block and no loop, many loads under way before the first is waited for, nothing left in the caches"
+        ),
+        &kernel!(
+            "stream",
+            "03_short",
+            "Two vectors a thread and no loop: the shortest way between a load and its store, and many blocks to hide it"
+        ),
+    ],
+    mutants: mutants::MUTANTS,
+};
 
 struct Stream;
 
@@ -21,6 +43,9 @@ const CHUNK: usize = 1 << 16;
 impl Op for Stream {
     fn name(&self) -> &'static str {
         "stream"
+    }
+    fn cuda_oracle(&self) -> &'static str {
+        oracle!("stream")
     }
     fn about(&self) -> &'static str {
         "copy: y = x; read: one sum of x per 65536 elements; write: y = s; triad: y = a + s * b"

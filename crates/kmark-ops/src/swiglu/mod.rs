@@ -3,6 +3,7 @@
 mod cpu;
 mod mutants;
 
+use crate::cuda::{kernel, oracle};
 use crate::{Entry, truth};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
@@ -11,13 +12,25 @@ use kmark_core::gate::{Block, Region, Sink};
 use kmark_core::op::{Attr, AttrKind, Axis, MATRIX, MEMORY, Op, by_rows};
 use kmark_core::tensor::{TensorSpec, View};
 
-pub const ENTRY: Entry = Entry { op: &SwiGlu, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+pub const ENTRY: Entry = Entry {
+    op: &SwiGlu,
+    cpu: cpu::IMPLS,
+    cuda: &[&kernel!(
+        "swiglu",
+        "01_vectors",
+        "Two vectors of gate and two of up per thread; halves of packed rows are tensors that share a pitch"
+    )],
+    mutants: mutants::MUTANTS,
+};
 
 struct SwiGlu;
 
 impl Op for SwiGlu {
     fn name(&self) -> &'static str {
         "swiglu"
+    }
+    fn cuda_oracle(&self) -> &'static str {
+        oracle!("swiglu")
     }
     fn about(&self) -> &'static str {
         "y = gate * sigmoid(gate) * up; packed: gate and up are the first and the last n columns of x"

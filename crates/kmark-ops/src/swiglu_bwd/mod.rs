@@ -3,6 +3,7 @@
 mod cpu;
 mod mutants;
 
+use crate::cuda::{kernel, oracle};
 use crate::{Entry, truth};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
@@ -11,13 +12,25 @@ use kmark_core::gate::{Block, Region, Sink};
 use kmark_core::op::{Attr, AttrKind, Axis, MATRIX, MEMORY, Op, by_rows};
 use kmark_core::tensor::{TensorSpec, View};
 
-pub const ENTRY: Entry = Entry { op: &SwiGluBwd, impls: cpu::IMPLS, mutants: mutants::MUTANTS };
+pub const ENTRY: Entry = Entry {
+    op: &SwiGluBwd,
+    cpu: cpu::IMPLS,
+    cuda: &[&kernel!(
+        "swiglu_bwd",
+        "01_vectors",
+        "Two vectors of each of gate, up and dy per thread, both gradients from one sigmoid"
+    )],
+    mutants: mutants::MUTANTS,
+};
 
 struct SwiGluBwd;
 
 impl Op for SwiGluBwd {
     fn name(&self) -> &'static str {
         "swiglu-bwd"
+    }
+    fn cuda_oracle(&self) -> &'static str {
+        oracle!("swiglu_bwd")
     }
     fn about(&self) -> &'static str {
         "with s = sigmoid(gate): dup = dy * gate * s, dgate = dy * up * s * (1 + gate * (1 - s)); packed: halves of dx"

@@ -3,8 +3,8 @@
 use kmark_core::case::Case;
 use kmark_core::op::Op;
 use kmark_core::tensor::{TensorSpec, View};
+use kmark_device::Device;
 use kmark_device::cpu::Cpu;
-use kmark_device::problem::Problem;
 
 pub struct Inputs {
     pub specs: Vec<TensorSpec>,
@@ -13,9 +13,9 @@ pub struct Inputs {
 
 impl Inputs {
     pub fn new(op: &'static dyn Op, case: &Case) -> Inputs {
-        let problem = Problem::new(&Cpu::new("test"), op, case, case.seed);
+        let problem = Cpu::new("test").problem(op, case, case.seed);
         let problem = problem.unwrap_or_else(|fault| panic!("{}: {}", case.id, fault.message));
-        let (specs, bytes) = (problem.buffers.0.iter())
+        let (specs, bytes) = (problem.buffers().0.iter())
             .map(|b| (b.spec().clone(), b.spec().role.is_input().then(|| b.read::<u8>().to_vec())))
             .unzip();
         Inputs { specs, bytes }

@@ -2,10 +2,13 @@
 
 use super::{print, to_json};
 use crate::cli::DoctorArgs;
+use crate::device::{Choice, gpus};
 use crate::env;
 use crate::error::Result;
 use crate::host::Workers;
 use crate::units;
+use kmark_device::cuda::jit::Jit;
+use kmark_device::cuda::{Driver, Matmul, Nvml};
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -23,7 +26,7 @@ pub fn run(args: DoctorArgs) -> Result<u8> {
         findings.push(Finding { what: what.into(), value, advice: advice.into() });
     };
     put("kmark", env!("CARGO_PKG_VERSION").into(), "");
-    for (key, value) in env::facts() {
+    for (key, value) in env::facts(Choice::Cpu) {
         let advice = match (key.as_str(), value.as_str()) {
             ("governor", g) if g != "performance" => {
                 "the clock may change during a run; `cpupower frequency-set -g performance` fixes it"
@@ -42,23 +45,17 @@ pub fn run(args: DoctorArgs) -> Result<u8> {
     if let Some(mhz) = kmark_device::cpu::core_mhz() {
         put("core clock now", format!("{mhz:.0} MHz"), "");
     }
-    let mut workers = Workers::new(true);
-    let calibrated = workers.start("cpu");
-    match (calibrated, workers.hellos.get("cpu").and_then(|h| h.calibration.clone())) {
-        (Ok(()), Some(c)) => {
-            put("clock step", units::time(c.clock_step_ns), "");
-            put("empty launch", units::time(c.empty_launch_ns), "");
-            let off = |ratio: f64| units::percent((ratio - 1.0).abs());
-            put("known launch is off by", off(c.known_launch_ratio), "");
-            put("two timers differ by", off(c.timer_ratio), "");
-        }
-        (failed, _) => {
-            let why = failed.err().map(|e| e.message).unwrap_or_default();
-            put("worker", why, "no run is possible until this works");
+    calibrate(Choice::Cpu, "cpu", &mut put);
+    libraries(&mut put);
+    match gpus() {
+        Err(why) => put("GPU", "none".into(), &format!("{why}; without one, everything runs on the CPU")),
+        Ok(0) => put("GPU", "none".into(), "the driver is there, but it knows no GPU"),
+        Ok(count) => {
+            for n in 0..count {
+                gpu(n, &mut put);
+            }
         }
     }
-    put("devices", "cpu".into(), "");
-    put("GPU", "none used".into(), "this version of kmark measures on the CPU only");
     let broken = findings.iter().any(|f| f.what == "worker");
     if args.json {
         print(&to_json(&findings))?;
@@ -66,6 +63,71 @@ pub fn run(args: DoctorArgs) -> Result<u8> {
         print(&words(&findings))?;
     }
     Ok(u8::from(broken))
+}
+
+type Put<'a> = dyn FnMut(&str, String, &str) + 'a;
+
+/// Starts a worker on the device, which calibrates itself.
+fn calibrate(device: Choice, family: &str, put: &mut Put) {
+    let mut workers = Workers::new(device, true);
+    let started = workers.start(family);
+    let hello = workers.hellos.get(family);
+    match (started, hello.and_then(|h| h.calibration.clone())) {
+        (Ok(()), Some(c)) => {
+            let word = device.word();
+            put(&format!("{word}: clock step"), units::time(c.clock_step_ns), "");
+            put(&format!("{word}: empty launch"), units::time(c.empty_launch_ns), "");
+            let off = |ratio: f64| units::percent((ratio - 1.0).abs());
+            put(&format!("{word}: known launch is off by"), off(c.known_launch_ratio), "");
+            put(&format!("{word}: two timers differ by"), off(c.timer_ratio), "");
+            if let Some(ratio) = c.cold_over_hot {
+                let advice =
+                    if ratio < 1.1 { "the flush does not empty the cache: cold samples are not cold" } else { "" };
+                put(&format!("{word}: cold over hot read"), units::digits(ratio), advice);
+            }
+            if let Some(memory) = hello.and_then(|h| h.memory) {
+                put(&format!("{word}: free memory"), units::bytes(memory), "");
+            }
+        }
+        (failed, _) => {
+            let why = failed.err().map(|e| e.message).unwrap_or_default();
+            put("worker", format!("{}: {why}", device.word()), "no run on this device is possible until this works");
+        }
+    }
+}
+
+/// NVIDIA's libraries: where they are, or how to get them.
+fn libraries(put: &mut Put) {
+    let found = |path: &str, version: String| format!("{version} {path}").trim().to_string();
+    match Driver::get() {
+        Ok(d) => put("CUDA driver", found(&d.path, format!("{}.{}", d.version.0, d.version.1)), ""),
+        Err(why) => put("CUDA driver", "missing".into(), &why),
+    }
+    match Jit::nvrtc() {
+        Ok(n) => put("NVRTC", found(&n.path, format!("{}.{}", n.version.0, n.version.1)), ""),
+        Err(why) => put("NVRTC", "missing".into(), &why),
+    }
+    match Nvml::get() {
+        Ok(n) => put("NVML", found(&n.path, n.driver_version().unwrap_or_default()), ""),
+        Err(why) => put("NVML", "missing".into(), &format!("{why}; power, clocks and throttling are not recorded")),
+    }
+    match Matmul::library_path() {
+        Ok(path) => put("cuBLASLt", path, ""),
+        Err(why) => put("cuBLASLt", "missing".into(), &format!("{why}; impl cublaslt is unavailable")),
+    }
+}
+
+fn gpu(n: usize, put: &mut Put) {
+    let word = Choice::Cuda(n).word();
+    for (key, value) in env::gpu_facts(n).into_iter().filter(|(key, _)| key != "nvrtc" && key != "cuda_driver") {
+        let advice = match (key.as_str(), value.as_str()) {
+            ("mig", "on") => "a slice of a GPU: its limits are not those of the whole card",
+            ("throttled_now", _) => "clocks are held down already before a run",
+            _ => "",
+        };
+        put(&format!("{word}: {}", key.replace('_', " ")), value, advice);
+    }
+    calibrate(Choice::Cuda(n), "doctor", put);
 }
 
 fn words(findings: &[Finding]) -> String {

@@ -1,16 +1,19 @@
 //! `kmark list`: what there is.
 
-use super::{print, terminal_width, to_json};
+use super::{kernels, print, terminal_width, to_json};
 use crate::cli::{ListArgs, ListWhat, Selection};
+use crate::device::{Choice, gpus};
 use crate::env;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::plan::cases;
 use crate::suite::{BUILT_IN, Suite};
 use crate::units;
 use comfy_table::{ContentArrangement, Table};
 use kmark_core::case::DEFAULT_SEED;
+use kmark_core::words::unknown;
 use kmark_device::Device;
 use kmark_device::cpu::Cpu;
+use kmark_ops::Entry;
 use serde_json::{Value, json};
 
 /// Rows of words, and the same as JSON.
@@ -22,7 +25,16 @@ struct Listing {
 
 pub fn run(args: ListArgs) -> Result<u8> {
     let listing = match args.what {
-        ListWhat::Ops => ops(),
+        ListWhat::Ops { template: Some(op), .. } => {
+            print(&kernels::template(find(&op)?))?;
+            return Ok(0);
+        }
+        ListWhat::Ops { ops, signature: true, .. } => {
+            let all = if ops.is_empty() { kmark_ops::OPS.to_vec() } else { finds(&ops)? };
+            all.into_iter().try_for_each(|e| print(&kernels::signature(e)))?;
+            return Ok(0);
+        }
+        ListWhat::Ops { ops, .. } => list_ops(if ops.is_empty() { kmark_ops::OPS.to_vec() } else { finds(&ops)? }),
         ListWhat::Impls => impls(),
         ListWhat::Suites => suites()?,
         ListWhat::Devices => devices(),
@@ -61,9 +73,18 @@ impl Listing {
     }
 }
 
-fn ops() -> Listing {
+fn find(op: &str) -> Result<&'static Entry> {
+    let names = kmark_ops::OPS.iter().map(|e| e.op.name());
+    kmark_ops::find(op).ok_or_else(|| Error::usage(unknown("op", op, names)))
+}
+
+fn finds(ops: &[String]) -> Result<Vec<&'static Entry>> {
+    ops.iter().map(|op| find(op)).collect()
+}
+
+fn list_ops(entries: Vec<&'static Entry>) -> Listing {
     let mut list = Listing::new(&["op", "axes", "attributes (first is the default)", "contract"]);
-    for e in kmark_ops::OPS {
+    for e in entries {
         let axes: Vec<&str> = e.op.axes().iter().map(|a| a.name).collect();
         let attrs: Vec<String> =
             e.op.attrs()
@@ -90,7 +111,7 @@ fn ops() -> Listing {
 fn impls() -> Listing {
     let mut list = Listing::new(&["op", "impl", "hash", "about"]);
     for e in kmark_ops::OPS {
-        for i in crate::plan::impls_of(e) {
+        for i in e.impls() {
             let hash = i.hash();
             let json = json!({"op": e.op.name(), "impl": i.name(), "hash": hash, "about": i.about()});
             list.push(&[e.op.name(), i.name(), &hash, i.about()], json);
@@ -116,6 +137,13 @@ fn devices() -> Listing {
     let memory = env::total_memory().map(units::bytes).unwrap_or_default();
     let json = json!({"device": "cpu", "name": id.name, "id": id.id, "memory": memory});
     list.push(&["cpu", &id.name, &id.id, &memory], json);
+    for n in 0..gpus().unwrap_or(0) {
+        let Ok(id) = Choice::Cuda(n).id() else { continue };
+        let memory = env::gpu_facts(n).swap_remove("gpu_memory").unwrap_or_default();
+        let word = Choice::Cuda(n).word();
+        let json = json!({"device": word, "name": id.name, "id": id.id, "memory": memory});
+        list.push(&[&word, &id.name, &id.id, &memory], json);
+    }
     list
 }
 

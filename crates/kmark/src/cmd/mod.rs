@@ -1,10 +1,13 @@
 //! The commands: one file each. Here and in `report` alone anything is printed.
 
+pub mod build;
 pub mod completions;
 pub mod doctor;
+mod kernels;
 pub mod list;
 mod progress;
 pub mod report;
+pub mod roofline;
 pub mod run;
 pub mod schema;
 pub mod verify;

@@ -3,6 +3,7 @@
 use super::progress::Progress;
 use crate::bench::Bench;
 use crate::cli::{Cache, RunArgs};
+use crate::device::Choice;
 use crate::error::{Error, Result, exit_code};
 use crate::host::Workers;
 use crate::plan::{Plan, Planned, plan};
@@ -10,8 +11,6 @@ use crate::report::{self, Options, RunData, rows::noise};
 use crate::store::{Loaded, Store};
 use crate::{env, roofs, units};
 use kmark_core::record::{Mode, Phases, Record, Run, SCHEMA, Settings, family};
-use kmark_device::Device;
-use kmark_device::cpu::Cpu;
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -25,7 +24,7 @@ pub fn run(args: RunArgs) -> Result<u8> {
     let settings = settings(&args, &plan)?;
     check_baseline(&args, &plan)?;
     let dir = args.out.clone().unwrap_or_else(default_dir);
-    let mut run = describe(&args, &settings);
+    let mut run = describe(&args, &settings, &plan)?;
     let (mut store, earlier) = Store::open(&dir, &run, args.resume)?;
     let mut records = Vec::new();
     if let Some(loaded) = earlier {
@@ -36,7 +35,7 @@ pub fn run(args: RunArgs) -> Result<u8> {
     drop_done(&mut plan, &records, settings.mode);
 
     let mut progress = Progress::new(plan.items.len(), args.quiet);
-    let mut workers = Workers::new(true);
+    let mut workers = Workers::new(plan.device, true);
     let mut phases = run.phases.unwrap_or_default();
     if !plan.items.is_empty() {
         progress.now("calibrating");
@@ -74,10 +73,10 @@ pub fn run(args: RunArgs) -> Result<u8> {
 }
 
 fn settings(args: &RunArgs, plan: &Plan) -> Result<Settings> {
-    if args.graph {
+    if args.graph && plan.device == Choice::Cpu {
         return Err(Error::usage("--graph needs a CUDA device: the CPU has no graphs to replay"));
     }
-    if args.e2e {
+    if args.e2e && plan.device == Choice::Cpu {
         return Err(Error::usage("--e2e needs a CUDA device: on the CPU a launch is the host's time already"));
     }
     let warmup_ns = match args.warmup.as_str() {
@@ -88,7 +87,12 @@ fn settings(args: &RunArgs, plan: &Plan) -> Result<Settings> {
         }
     };
     Ok(Settings {
-        mode: if args.cache == Cache::Cold { Mode::Cold } else { Mode::Hot },
+        mode: match args.cache {
+            _ if args.graph => Mode::Graph,
+            _ if args.e2e => Mode::E2e,
+            Cache::Cold => Mode::Cold,
+            Cache::Hot => Mode::Hot,
+        },
         precision: args.precision,
         budget_ns: args.budget.or(plan.budget).unwrap_or(DEFAULT_BUDGET).as_nanos() as u64,
         rounds: args.rounds,
@@ -121,8 +125,8 @@ fn default_dir() -> PathBuf {
     (2..).map(|i| PathBuf::from(format!("{}-{i}", base.display()))).find(|d| !taken(d)).expect("numbers do not end")
 }
 
-fn describe(args: &RunArgs, settings: &Settings) -> Run {
-    Run {
+fn describe(args: &RunArgs, settings: &Settings, plan: &Plan) -> Result<Run> {
+    Ok(Run {
         schema: SCHEMA,
         kmark: env!("CARGO_PKG_VERSION").into(),
         started: jiff::Timestamp::now().to_string(),
@@ -130,13 +134,13 @@ fn describe(args: &RunArgs, settings: &Settings) -> Run {
         command: std::env::args().collect(),
         selection: args.selection.what.clone(),
         settings: settings.clone(),
-        device: Cpu::new(&env::cpu_name()).id(),
-        environment: env::facts(),
+        device: plan.device.id()?,
+        environment: env::facts(plan.device),
         calibration: None,
         roofs: None,
         noise_floor: None,
         phases: None,
-    }
+    })
 }
 
 /// A run is of one device and one way of measuring.

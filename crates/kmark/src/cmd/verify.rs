@@ -10,7 +10,7 @@ use crate::host::Workers;
 use crate::plan::{Planned, plan};
 use kmark_core::gate::Verify;
 use kmark_core::record::{Mode, Phases, Settings, Status};
-use kmark_device::Fault;
+use kmark_device::{Fault, Impl};
 use kmark_ops::mutants;
 use serde::Serialize;
 
@@ -37,14 +37,18 @@ pub fn run(args: VerifyArgs) -> Result<u8> {
         verify: true,
         baseline: None,
     };
-    let mut workers = Workers::new(false);
+    let mut workers = Workers::new(plan.device, false);
     let deadline = args.selection.deadline.unwrap_or(DEFAULT_DEADLINE);
     let mut bench = Bench { workers: &mut workers, settings: &settings, deadline, phases: Phases::default() };
     let mut progress = Progress::new(plan.items.len(), args.quiet);
     let mut lines: Vec<Line> = Vec::new();
     for planned in &plan.items {
         let start = lines.len();
-        for name in names(planned, args.mutants) {
+        if args.oracle {
+            progress.now(&format!("{} oracle", planned.case.id));
+            lines.push(against_host(&mut bench, planned));
+        }
+        for name in names(planned, &args, plan.device.kind()) {
             progress.now(&format!("{} {name}", planned.case.id));
             let line = check(&mut bench, planned, name);
             // A mutant may find only when it runs that there is nothing to spoil.
@@ -69,10 +73,12 @@ pub fn run(args: VerifyArgs) -> Result<u8> {
     })
 }
 
-fn names(planned: &Planned, as_mutants: bool) -> Vec<String> {
-    if as_mutants {
-        let all = mutants::of(planned.entry).filter(|m| (m.applies)(&planned.case));
-        all.map(|m| format!("mutant/{}", m.name)).collect()
+fn names(planned: &Planned, args: &VerifyArgs, device: &str) -> Vec<String> {
+    if args.oracle {
+        Vec::new()
+    } else if args.mutants {
+        let all = mutants::of(planned.entry, device).into_iter();
+        all.filter(|m| m.supports(&planned.case).is_ok()).map(|m| m.name().to_string()).collect()
     } else {
         planned.impls.iter().map(|i| i.name().to_string()).collect()
     }
@@ -80,7 +86,7 @@ fn names(planned: &Planned, as_mutants: bool) -> Vec<String> {
 
 fn check(bench: &mut Bench, planned: &Planned, impl_name: String) -> Line {
     let supported = planned.impls.iter().find(|i| i.name() == impl_name).map_or(Ok(()), |i| i.supports(&planned.case));
-    let result = match (Bench::too_large(planned), supported) {
+    let result = match (bench.too_large(planned), supported) {
         (Some(fault), _) => Err(fault),
         (None, Err(why)) => Err(Fault::new(Status::Unsupported, why)),
         (None, Ok(())) => bench.verify(planned, &impl_name),
@@ -96,9 +102,21 @@ fn check(bench: &mut Bench, planned: &Planned, impl_name: String) -> Line {
     }
 }
 
-/// A mutant that is not rejected is as bad as an impl that is.
+/// The card's oracle held against the host's.
+fn against_host(bench: &mut Bench, planned: &Planned) -> Line {
+    let (case, impl_name) = (planned.case.id.clone(), "oracle".to_string());
+    let (status, message) = match bench.oracle(planned) {
+        Ok(problems) if problems.is_empty() => (Status::Ok, String::new()),
+        Ok(problems) => (Status::Wrong, problems.join("; ")),
+        Err(f) => (f.status, f.message),
+    };
+    Line { case, impl_name, status, verify: None, message }
+}
+
+/// A mutant that is not rejected is as bad as an impl that is. One that crashes or hangs is caught as that.
 fn is_bad(line: &Line, mutants: bool) -> bool {
-    if mutants { line.status != Status::Wrong } else { line.status.is_failure() }
+    let caught = matches!(line.status, Status::Wrong | Status::Crashed | Status::Hung);
+    if mutants { !caught } else { line.status.is_failure() }
 }
 
 fn words(lines: &[Line], bad: &[&Line], as_mutants: bool) -> String {

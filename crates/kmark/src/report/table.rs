@@ -59,7 +59,8 @@ fn cells(r: &Row, repeated: bool, options: &Options) -> Vec<Cell> {
     match &r.time {
         None => cells.extend((0..4).map(|_| Cell::new(""))),
         Some(t) => {
-            cells.push(Cell::new(units::time(t.median_ns)));
+            let held = if t.throttled > 0.5 { " †" } else { "" };
+            cells.push(Cell::new(format!("{}{held}", units::time(t.median_ns))));
             cells.push(Cell::new(units::percent((t.hi_ns - t.lo_ns) / 2.0 / t.median_ns)));
             cells.push(Cell::new(rate(t)));
             cells.push(roof(t, options));
@@ -124,5 +125,15 @@ fn footer(data: &RunData, rows: &[Row]) -> String {
         let matrix = roofs.matrix.iter().map(|(dtype, flops)| format!("{dtype} matrix roof {}", units::flops(*flops)));
         facts.extend(matrix);
     }
-    format!("{}\nrecords in {}\n", facts.join(" · "), data.name)
+    let mut reasons: Vec<&str> = Vec::new();
+    for t in rows.iter().filter_map(|r| r.time.as_ref()).filter(|t| t.throttled > 0.5) {
+        reasons.extend(t.throttled_by.iter().map(|r| r.as_str()));
+    }
+    reasons.sort();
+    reasons.dedup();
+    let held = match reasons.is_empty() {
+        true => String::new(),
+        false => format!("† most samples were taken while the clocks were held down: {}\n", reasons.join(", ")),
+    };
+    format!("{held}{}\nrecords in {}\n", facts.join(" · "), data.name)
 }

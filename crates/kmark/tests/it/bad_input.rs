@@ -21,7 +21,7 @@ fn unknown_words_name_the_nearest_right_one() {
     refused(&["run", "softmax", "--set", "q=4"], "unknown axis or attribute 'q'");
     refused(&["run", "rmsnorm", "--set", "w=f23"], "did you mean 'f32'?");
     refused(&["run", "--device", "cdua"], "did you mean 'cuda'?");
-    refused(&["run", "--device", "cuda"], "no CUDA device");
+    refused(&["run", "--device", "cuda"], "no CUDA driver");
     refused(&["run", "--buget", "1s"], "--budget");
     refused(&["run", "softmax", "--baseline", "torch"], "baseline");
     refused(&["rnu"], "run");

@@ -1,6 +1,7 @@
 //! The tool as its users meet it: the real binary, real workers, real files.
 
 mod bad_input;
+mod cuda;
 mod faults;
 mod lists;
 mod reports;

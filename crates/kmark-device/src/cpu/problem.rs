@@ -1,0 +1,149 @@
+//! A case laid out in host memory, judged by the op's own oracle.
+//!
+//! Holds the tensors once, plus one copy of those that the op changes in place; the oracle streams through the gate in
+//! small blocks, so that verifying never needs more than about twice the tensors' own memory.
+
+use crate::Fault;
+use crate::buffer::{Buffer, Buffers};
+use crate::problem::{Problem, derive};
+use kmark_core::case::Case;
+use kmark_core::fill::{Fill, fill};
+use kmark_core::gate::{Gate, Verify};
+use kmark_core::op::Op;
+use kmark_core::record::Status;
+use kmark_core::tensor::{Role, TensorSpec, View};
+use std::ops::Range;
+
+pub struct HostProblem {
+    op: &'static dyn Op,
+    case: Case,
+    specs: Vec<TensorSpec>,
+    buffers: Buffers,
+    /// What an in-place tensor held before the launch.
+    pristine: Vec<Option<Vec<u8>>>,
+    /// Hashes of the pure inputs, to see whether a launch changed one.
+    hashes: Vec<Option<blake3::Hash>>,
+}
+
+impl HostProblem {
+    pub fn new(op: &'static dyn Op, case: &Case, seed: u64) -> Result<HostProblem, Fault> {
+        let specs = op.tensors(case);
+        let no_memory =
+            |s: &TensorSpec| Fault::new(Status::OutOfMemory, format!("no memory for {} ({} bytes)", s.name, s.bytes()));
+        let buffers =
+            specs.iter().map(|s| Buffer::host(s).ok_or_else(|| no_memory(s))).collect::<Result<Vec<_>, _>>()?;
+        let mut problem = HostProblem {
+            op,
+            case: case.clone(),
+            pristine: vec![None; specs.len()],
+            hashes: vec![None; specs.len()],
+            specs,
+            buffers: Buffers(buffers),
+        };
+        problem.refill(seed)?;
+        Ok(problem)
+    }
+
+    fn derive(&self, target: usize, case: &Case) {
+        let known = |i: usize, s: &TensorSpec| s.role.is_input() && (s.fill != Fill::Derived || i < target);
+        let guards: Vec<_> = (self.specs.iter().zip(&self.buffers.0).enumerate())
+            .map(|(i, (s, b))| known(i, s).then(|| b.read::<u8>()))
+            .collect();
+        let view = View { specs: &self.specs, bytes: guards.iter().map(|g| g.as_deref()).collect() };
+        derive(self.op, case, &view, target, &mut self.buffers.0[target].write::<u8>());
+    }
+}
+
+impl Problem for HostProblem {
+    fn buffers(&self) -> &Buffers {
+        &self.buffers
+    }
+
+    fn refill(&mut self, seed: u64) -> Result<(), Fault> {
+        for (i, spec) in self.specs.iter().enumerate() {
+            if spec.role.is_input() && spec.fill != Fill::Derived {
+                fill(spec, seed, &mut self.buffers.0[i].write::<u8>());
+            }
+        }
+        let filled = Case { seed, ..self.case.clone() };
+        for i in 0..self.specs.len() {
+            if self.specs[i].fill == Fill::Derived {
+                self.derive(i, &filled);
+            }
+        }
+        for (i, spec) in self.specs.iter().enumerate() {
+            let bytes = self.buffers.0[i].read::<u8>();
+            match spec.role {
+                Role::In => self.hashes[i] = Some(hash(&bytes)),
+                Role::InOut => self.pristine[i] = Some(bytes.to_vec()),
+                Role::Out => {}
+            }
+        }
+        self.reset()
+    }
+
+    fn reset(&self) -> Result<(), Fault> {
+        self.restore()?;
+        for (spec, buffer) in self.specs.iter().zip(&self.buffers.0) {
+            if spec.role == Role::Out {
+                buffer.poison();
+            }
+        }
+        Ok(())
+    }
+
+    fn restore(&self) -> Result<(), Fault> {
+        for (buffer, pristine) in self.buffers.0.iter().zip(&self.pristine) {
+            if let Some(bytes) = pristine {
+                buffer.write::<u8>().copy_from_slice(bytes);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_in_place(&self) -> bool {
+        self.pristine.iter().any(|p| p.is_some())
+    }
+
+    fn check(&self) -> Result<Verify, Fault> {
+        let mut problems: Vec<String> = self.buffers.0.iter().filter_map(|b| b.check_guards().err()).collect();
+        let guards: Vec<_> = self.buffers.0.iter().map(|b| b.read::<u8>()).collect();
+        for ((spec, bytes), known) in self.specs.iter().zip(&guards).zip(&self.hashes) {
+            if known.is_some_and(|known| known != hash(bytes)) {
+                problems.push(format!("input {} was changed", spec.name));
+            }
+        }
+        for ((spec, bytes), before) in self.specs.iter().zip(&guards).zip(&self.pristine) {
+            let changed = |gap: &Range<usize>| before.as_ref().is_some_and(|b| b[gap.clone()] != bytes[gap.clone()]);
+            if let Some(row) = spec.gaps().position(|gap| changed(&gap)) {
+                problems.push(format!("memory was written between the rows of {}, behind row {row}", spec.name));
+            }
+        }
+        if problems.iter().any(|p| p.starts_with("input ")) {
+            // The oracle reads the inputs where they lie; without them there is nothing to compare with.
+            return Ok(Verify { checks: 1, problems, ..Verify::default() });
+        }
+        let view = |keep: &dyn Fn(usize) -> bool, pristine: bool| View {
+            specs: &self.specs,
+            bytes: (0..self.specs.len())
+                .map(|i| match &self.pristine[i] {
+                    _ if !keep(i) => None,
+                    Some(before) if pristine => Some(before.as_slice()),
+                    _ => Some(&*guards[i]),
+                })
+                .collect(),
+        };
+        let inputs = view(&|i| self.specs[i].role.is_input(), true);
+        let outputs = view(&|i| self.specs[i].role.is_output(), false);
+        let gate = Gate::new(&outputs, self.op.regions(), self.op.invariants(&self.case));
+        self.op.oracle(&self.case, &inputs, &gate);
+        let mut verify = gate.finish();
+        verify.problems.extend(self.op.properties(&self.case, &inputs, &outputs));
+        verify.problems.splice(0..0, problems);
+        Ok(verify)
+    }
+}
+
+fn hash(bytes: &[u8]) -> blake3::Hash {
+    blake3::hash(bytes)
+}

@@ -1,0 +1,151 @@
+//! The card's inputs and oracle held against the host's, element by element: what makes a verdict on the card as good as
+//! one on the host.
+
+use super::memory::Raw;
+use super::problem::{Ask, CardProblem};
+use crate::Fault;
+use crate::problem::Problem;
+use kmark_core::fill::Fill;
+use kmark_core::gate::{Block as Expected, Region, Sink, allowed};
+use kmark_core::tensor::{TensorSpec, View};
+use std::sync::Mutex;
+
+impl CardProblem {
+    /// Holds the card's inputs and oracle against the host's, element by element: one line for each tensor that differs.
+    pub fn against_host(&self) -> Result<Vec<String>, Fault> {
+        let host = crate::cpu::host_problem(self.op, &self.case, self.seed)?;
+        let mut problems = Vec::new();
+        for (i, spec) in self.specs.iter().enumerate().filter(|(_, s)| s.role.is_input()) {
+            let (card, ours) = (self.buffers.0[i].read::<u8>(), host.buffers().0[i].read::<u8>());
+            problems.extend(input_difference(spec, &card, &ours));
+        }
+        // The host's oracle on the card's own inputs: a derived input may differ in its last bit.
+        let copies: Vec<_> = self.buffers.0.iter().map(|b| b.read::<u8>()).collect();
+        let bytes = copies.iter().zip(&self.specs).map(|(c, s)| s.role.is_input().then_some(&**c)).collect();
+        let collect = Collect::new(&self.specs);
+        self.op.oracle(&self.case, &View { specs: &self.specs, bytes }, &collect);
+        for (t, expected) in collect.0.into_iter().enumerate() {
+            let Some(expected) = expected else { continue };
+            let expected = expected.into_inner().expect("no oracle panicked");
+            let dumped = self.dump(t)?;
+            problems.extend(oracle_difference(&self.specs[t], &expected, &dumped));
+        }
+        Ok(problems)
+    }
+
+    fn dump(&self, tensor: usize) -> Result<Dumped, Fault> {
+        let (queue, elems) = (self.cuda.queue(), self.specs[tensor].elems());
+        let [expect, slack] = [Raw::new(queue, elems * 8)?, Raw::new(queue, elems * 8)?];
+        let region = Raw::new(queue, elems)?;
+        // What no kernel writes shows as NaN.
+        [&expect, &slack].into_iter().try_for_each(|r| queue.set(r.address, 0xff, r.bytes))?;
+        let ask = Ask::Dump { expect: expect.address, slack: slack.address, region: region.address };
+        self.judge(&self.layout().fresh(), Some(tensor), ask)?;
+        Ok(Dumped { expect: expect.download()?, slack: slack.download()?, region: region.download()? })
+    }
+}
+
+/// Every element of an output as an oracle sees it.
+#[derive(Default)]
+struct Dumped {
+    expect: Vec<f64>,
+    slack: Vec<f64>,
+    region: Vec<u8>,
+}
+
+/// A sink that keeps everything, for tensors that are outputs.
+struct Collect<'a>(Vec<Option<Mutex<Dumped>>>, &'a [TensorSpec]);
+
+impl<'a> Collect<'a> {
+    fn new(specs: &'a [TensorSpec]) -> Collect<'a> {
+        let room = |s: &TensorSpec| {
+            let n = s.elems();
+            Mutex::new(Dumped { expect: vec![f64::NAN; n], slack: vec![f64::NAN; n], region: vec![0; n] })
+        };
+        Collect(specs.iter().map(|s| s.role.is_output().then(|| room(s))).collect(), specs)
+    }
+}
+
+impl Sink for Collect<'_> {
+    fn put(&self, block: Expected) {
+        let t = self.1.iter().position(|s| s.name == block.tensor).expect("an output of the op");
+        let mut to = self.0[t].as_ref().expect("an output").lock().expect("no oracle panicked");
+        let at = block.start..block.start + block.expect.len();
+        to.expect[at.clone()].copy_from_slice(block.expect);
+        to.slack[at.clone()].copy_from_slice(block.slack);
+        match block.region {
+            Region::One(r) => to.region[at].fill(r),
+            Region::Each(rs) => to.region[at].copy_from_slice(rs),
+        }
+    }
+}
+
+/// Filled inputs have the same bits. Derived ones may round a last bit otherwise where a function (exp, cos) does.
+fn input_difference(spec: &TensorSpec, card: &[u8], host: &[u8]) -> Option<String> {
+    if card == host {
+        return None;
+    }
+    let values = |bytes: &[u8]| {
+        let mut v = vec![0.0; spec.elems()];
+        spec.read(bytes, 0, &mut v);
+        v
+    };
+    let (a, b) = (values(card), values(host));
+    // A sum over many terms in another order is off by units of what was summed, not of what is left of it.
+    let largest = b.iter().filter(|v| v.is_finite()).fold(0.0, |m: f64, v| m.max(v.abs()));
+    let near = |(a, b): (&f64, &f64)| {
+        let last_bit =
+            if spec.fill == Fill::Derived && spec.dtype.is_float() { 1.01 * spec.dtype.spacing(*b) } else { 0.0 };
+        let order = if spec.fill == Fill::Derived { 1e-14 * largest } else { 0.0 };
+        a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= last_bit + order
+    };
+    let wrong = a.iter().zip(&b).filter(|p| !near(*p)).count();
+    let first = a.iter().zip(&b).position(|p| !near(p));
+    match first {
+        Some(i) => Some(format!(
+            "input {}: {wrong} of {} elements differ from the host's; {} is {:e}, there {:e}",
+            spec.name,
+            a.len(),
+            spec.place(i),
+            a[i],
+            b[i]
+        )),
+        None if a.iter().zip(&b).all(|(a, b)| a.to_bits() == b.to_bits() || a.is_nan())
+            && spec.fill != Fill::Derived =>
+        {
+            Some(format!("input {}: what lies between its rows differs from the host's", spec.name))
+        }
+        None => None,
+    }
+}
+
+/// Expectations may differ by a thousandth of what a kernel is allowed (by all of it in f64, where both oracles round
+/// as the kernel does), slack by a millionth of itself, regions not at all.
+fn oracle_difference(spec: &TensorSpec, host: &Dumped, card: &Dumped) -> Option<String> {
+    let share = if spec.dtype == kmark_core::dtype::DType::F64 { 1.0 } else { 1e-3 };
+    let same = |i: usize| {
+        let (a, b, sa, sb) = (card.expect[i], host.expect[i], card.slack[i], host.slack[i]);
+        if sb == f64::INFINITY {
+            return sa == f64::INFINITY;
+        }
+        let expect = a == b || (a - b).abs() <= share * allowed(spec.dtype, b, sb);
+        let slack = sa == sb || (sa - sb).abs() <= 1e-6 * sb.abs();
+        expect && slack && card.region[i] == host.region[i]
+    };
+    let wrong: Vec<usize> = (0..host.expect.len()).filter(|i| !same(*i)).collect();
+    wrong.first().map(|&i| {
+        format!(
+            "oracle of {}: {} of {} elements differ from the host's; {} is {:e} ± {:e} (region {}), there {:e} ± {:e} (region {})",
+            spec.name,
+            wrong.len(),
+            host.expect.len(),
+            spec.place(i),
+            card.expect[i],
+            card.slack[i],
+            card.region[i],
+            host.expect[i],
+            host.slack[i],
+            host.region[i]
+        )
+    })
+}

@@ -1,0 +1,147 @@
+// The gate on the card: an oracle kernel puts what it expects of every element of an output, this file compares. The
+// same rule as in kmark-core's gate.rs, which explains it; a test holds one against the other.
+#pragma once
+
+// Sums of one region of one output, spread over slots so that blocks do not wait for each other.
+struct Tally {
+    u64 seen;      // elements put, those that are nobody's business included
+    u64 elements;  // elements compared
+    u64 wrong;
+    u64 worst;     // bits of the largest ratio of error to what is allowed
+    double err2, twin2, slack2, expect2;
+};
+
+struct RowTally {
+    u64 bad;       // rows that do not add up
+    u64 first;     // the lowest of them
+};
+
+enum { JUDGE_TALLY, JUDGE_FIND, JUDGE_TELL, JUDGE_DUMP };
+
+// What the host hands over per output. REGIONS and SLOTS come from the prelude.
+template <class T> struct Gate {
+    const T* out;
+    i64 cols, pitch;
+    Tally* tallies;      // [SLOTS][REGIONS]
+    RowTally* rows;      // of the invariant, if there is one
+    u64* index;          // FIND: lowest index whose ratio is `ratio`; TELL: which element
+    double* told;        // TELL: got, expected, allowed, row sum, its limit
+    double* expect;      // DUMP: arrays over all elements
+    double* slack;
+    u8* region;
+    u64 ratio;
+    i64 mode, want_region;
+};
+
+template <class T> struct Judge {
+    const Gate<T>& gate;
+    Tally mine[REGIONS];
+    // Of the row that is being put, for `row_sum`.
+    double got_sum, twin_sum, half2_sum, slack_sum, expect_sum;
+
+    __device__ explicit Judge(const Gate<T>& g) : gate(g), got_sum(0), twin_sum(0), half2_sum(0), slack_sum(0), expect_sum(0) {
+        for (int r = 0; r < REGIONS; r++) mine[r] = Tally{0, 0, 0, 0, 0.0, 0.0, 0.0, 0.0};
+    }
+
+    static __device__ double allowed(double expect, double slack) {
+        if (expect == 0.0 && slack == 0.0) return 0.0;
+        double flush = fabs(expect) < 1e-37 && !is<T, double> ? 1.1754943508222875e-38 : 0.0;
+        return 0.5 * spacing<T>(fabs(expect) + slack) * (1.0 + 1e-9) + slack + flush;
+    }
+
+    // Element (row, col) of the output should be `expect`, off by at most `slack` before its last rounding. Every
+    // element exactly once. Infinite slack: nobody's business.
+    __device__ void put(i64 row, i64 col, double expect, double slack, int region = 0) {
+        u64 index = (u64)(row * gate.cols + col);
+        if (gate.mode == JUDGE_DUMP) {
+            gate.expect[index] = expect;
+            gate.slack[index] = slack;
+            gate.region[index] = (u8)region;
+            mine[region].seen++;
+            return;
+        }
+        Tally& t = mine[region];
+        t.seen++;
+        if (isinf(slack)) return;
+        double got = wide(gate.out[row * gate.pitch + col]), twin = rounded<T>(expect), may = allowed(expect, slack);
+        double err = got == expect ? 0.0 : got == twin ? fmin(fabs(twin - expect), may) : fabs(got - expect);
+        double ratio = err <= may ? (may > 0.0 ? err / may : 0.0) : err / may;
+        if (!isfinite(ratio)) ratio = 1e300;
+        if (gate.mode == JUDGE_FIND) {
+            if (region == gate.want_region && bits_of(ratio) == gate.ratio) atomicMin(gate.index, index);
+            return;
+        }
+        if (gate.mode == JUDGE_TELL) {
+            if (index == *gate.index) gate.told[0] = got, gate.told[1] = expect, gate.told[2] = may;
+            return;
+        }
+        t.elements++;
+        t.wrong += ratio > 1.0;
+        if (bits_of(ratio) > t.worst) t.worst = bits_of(ratio);
+        if (isfinite(twin)) {
+            t.err2 += err * err;
+            t.twin2 += (twin - expect) * (twin - expect);
+            t.slack2 += slack * slack;
+            t.expect2 += expect * expect;
+        }
+        got_sum += got;
+        twin_sum += twin;
+        half2_sum += 0.25 * spacing<T>(expect) * spacing<T>(expect);
+        slack_sum += slack;
+        expect_sum += expect;
+    }
+
+    // The whole block has put row `row` and nothing else since the last call: does it add up to `to`?
+    __device__ void row_sum(i64 row, double to) {
+        double got = block_sum(got_sum), twin = block_sum(twin_sum), half2 = block_sum(half2_sum);
+        double slack = block_sum(slack_sum), expect = block_sum(expect_sum);
+        got_sum = twin_sum = half2_sum = slack_sum = expect_sum = 0.0;
+        if (threadIdx.x != 0 || gate.mode == JUDGE_DUMP || fabs(expect - to) > 1e-6) return;
+        double limit = fabs(twin - to) + slack + 4.0 * sqrt(half2);
+        if (fabs(got - to) <= limit) return;
+        if (gate.mode == JUDGE_TELL) {
+            if ((u64)row == gate.rows->first) gate.told[3] = got, gate.told[4] = limit;
+        } else if (gate.mode == JUDGE_TALLY) {
+            atomicAdd(&gate.rows->bad, 1ull);
+            atomicMin(&gate.rows->first, (u64)row);
+        }
+    }
+
+    // Every thread of the block, once, at the end of the kernel.
+    __device__ void finish() {
+        i64 slot = (blockIdx.x + (i64)blockIdx.y * gridDim.x + (i64)blockIdx.z * gridDim.x * gridDim.y) % SLOTS;
+        for (int r = 0; r < REGIONS; r++) {
+            Tally t = mine[r];
+            t.seen = warp_all<Add>(t.seen);
+            if (t.seen == 0) continue; // the same in all lanes
+            t.elements = warp_all<Add>(t.elements);
+            t.wrong = warp_all<Add>(t.wrong);
+            t.worst = warp_all<Max>(t.worst);
+            t.err2 = warp_all<Add>(t.err2);
+            t.twin2 = warp_all<Add>(t.twin2);
+            t.slack2 = warp_all<Add>(t.slack2);
+            t.expect2 = warp_all<Add>(t.expect2);
+            int lane = (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % 32;
+            if (lane != 0) continue;
+            Tally& to = gate.tallies[slot * REGIONS + r];
+            atomicAdd(&to.seen, t.seen);
+            if (gate.mode != JUDGE_TALLY) continue;
+            atomicAdd(&to.elements, t.elements);
+            atomicAdd(&to.wrong, t.wrong);
+            atomicMax(&to.worst, t.worst);
+            atomicAdd(&to.err2, t.err2);
+            atomicAdd(&to.twin2, t.twin2);
+            atomicAdd(&to.slack2, t.slack2);
+            atomicAdd(&to.expect2, t.expect2);
+        }
+    }
+};
+
+// A property that no element shows alone was broken at `index`.
+DEVICE void broken(RowTally* property, u64 index) {
+    atomicAdd(&property->bad, 1ull);
+    atomicMin(&property->first, index);
+}
+
+// Slack of a sum over `terms` terms, as a factor of the sum of magnitudes.
+DEVICE double sum_slack(double terms) { return unit<acc_t>() * (8.0 + sqrt(terms)); }

@@ -1,0 +1,197 @@
+//! An NVIDIA GPU as a device. Driver, compiler and management library are loaded at run time; where one is missing, that
+//! is said and nothing panics. Knows no op: kernels and oracles come as text.
+
+mod compare;
+mod cublaslt;
+pub mod directives;
+mod driver;
+mod engine;
+mod expr;
+pub mod jit;
+mod library;
+mod memory;
+mod nvml;
+mod nvrtc;
+mod prelude;
+mod problem;
+mod program;
+mod sample;
+
+pub use cublaslt::{Matmul, Matrix, Product};
+pub use driver::{Driver, Queue, TensorMap, TileOf};
+pub use library::PATH_VARIABLE;
+pub use memory::Block;
+pub use nvml::{Nvml, State};
+pub use nvrtc::Nvrtc;
+pub use prelude::{For, prelude};
+pub use problem::{CardProblem, compile_oracle};
+pub use program::{KernelFile, Program, Text, Wrong};
+
+use crate::problem::Problem;
+use crate::{Device, Fault, Launch, Sample, Timed};
+use driver::Attribute;
+use engine::Engine;
+use jit::{Headers, Jit};
+use kmark_core::case::Case;
+use kmark_core::op::Op;
+use kmark_core::record::{Calibration, Conditions, DeviceId, Status};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// One GPU, its stream, and everything the engine keeps on it. A handle: clones are the same device.
+#[derive(Clone)]
+pub struct Cuda(Arc<Inner>);
+
+struct Inner {
+    ordinal: i32,
+    name: String,
+    uuid: String,
+    arch: String,
+    sms: u32,
+    l2_bytes: usize,
+    jit: Jit,
+    /// What kernels and oracles may include.
+    headers: Headers,
+    /// Its functions are used only while the queue lives.
+    engine: Engine,
+    watch: Option<nvml::Watch>,
+    start: Instant,
+    queue: Arc<Queue>,
+}
+
+impl Cuda {
+    /// GPU number `ordinal`. `cache` is where compiled kernels are kept, `headers` what they may include.
+    pub fn open(ordinal: usize, cache: Option<PathBuf>, headers: Headers) -> Result<Cuda, Fault> {
+        let driver = Driver::get().map_err(|e| Fault::new(Status::Unavailable, e))?;
+        let count = driver.device_count()?;
+        if ordinal >= count {
+            let message = format!("there is no GPU {ordinal}; the driver knows {count}");
+            return Err(Fault::new(Status::Unavailable, message));
+        }
+        let queue = Queue::open(driver, ordinal as i32)?;
+        Cuda::on(driver, ordinal as i32, queue, cache, headers)
+    }
+
+    /// A GPU on whose stream somebody else works, too.
+    ///
+    /// # Safety
+    /// `stream` is a stream of this process on device `ordinal` that outlives all clones of the result.
+    pub unsafe fn borrow(
+        ordinal: usize,
+        stream: *mut std::ffi::c_void,
+        cache: Option<PathBuf>,
+        headers: Headers,
+    ) -> Result<Cuda, Fault> {
+        let driver = Driver::get().map_err(|e| Fault::new(Status::Unavailable, e))?;
+        // SAFETY: as the caller promises.
+        let queue = unsafe { Queue::borrow(driver, stream)? };
+        Cuda::on(driver, ordinal as i32, queue, cache, headers)
+    }
+
+    fn on(
+        driver: &'static Driver,
+        ordinal: i32,
+        queue: Queue,
+        cache: Option<PathBuf>,
+        headers: Headers,
+    ) -> Result<Cuda, Fault> {
+        let get = |attribute| driver.attribute(ordinal, attribute);
+        let (major, minor) = (get(Attribute::Major)?, get(Attribute::Minor)?);
+        if major < 8 {
+            let message = format!("GPU {ordinal} is sm_{major}{minor}; kmark needs sm_80 or newer");
+            return Err(Fault::new(Status::Unavailable, message));
+        }
+        // From Hopper on, the `a` architectures have instructions that their number alone does not.
+        let arch = format!("sm_{major}{minor}{}", if major >= 9 { "a" } else { "" });
+        let (jit, queue) = (Jit::new(cache), Arc::new(queue));
+        let (sms, l2_bytes) = (get(Attribute::Multiprocessors)? as u32, get(Attribute::L2Bytes)? as usize);
+        let engine = Engine::new(&queue, &jit, &arch, sms, l2_bytes)?;
+        let uuid = driver.device_uuid(ordinal)?;
+        Ok(Cuda(Arc::new(Inner {
+            ordinal,
+            name: driver.device_name(ordinal)?,
+            watch: nvml::Watch::start(&uuid),
+            uuid,
+            arch,
+            sms,
+            l2_bytes,
+            jit,
+            headers,
+            engine,
+            start: Instant::now(),
+            queue,
+        })))
+    }
+
+    pub fn arch(&self) -> &str {
+        &self.0.arch
+    }
+    pub fn sms(&self) -> u32 {
+        self.0.sms
+    }
+    pub fn ordinal(&self) -> i32 {
+        self.0.ordinal
+    }
+    pub fn jit(&self) -> &Jit {
+        &self.0.jit
+    }
+    pub fn headers(&self) -> Headers {
+        self.0.headers
+    }
+    pub fn queue(&self) -> &Arc<Queue> {
+        &self.0.queue
+    }
+    fn engine(&self) -> &Engine {
+        &self.0.engine
+    }
+}
+
+impl Device for Cuda {
+    fn id(&self) -> DeviceId {
+        DeviceId { kind: "cuda".into(), name: self.0.name.clone(), id: self.0.uuid.clone() }
+    }
+
+    fn problem(&self, op: &'static dyn Op, case: &Case, seed: u64) -> Result<Box<dyn Problem>, Fault> {
+        Ok(Box::new(CardProblem::new(self, op, case, seed)?))
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.0.start.elapsed().as_nanos() as u64
+    }
+
+    fn sample(&self, timed: Timed) -> Result<Sample, Fault> {
+        sample::sample(self, timed)
+    }
+
+    fn wait(&self) -> Result<(), Fault> {
+        self.0.queue.wait()
+    }
+
+    fn calibrate(&self) -> Result<Calibration, Fault> {
+        sample::calibrate(self)
+    }
+
+    /// Twice the cache, as few copies as that takes.
+    fn rotation(&self, bytes: u64) -> usize {
+        (2 * self.0.l2_bytes as u64).div_ceil(bytes.max(1)).clamp(1, 512) as usize + 1
+    }
+
+    fn capture(&self, launch: &mut dyn Launch) -> Result<Box<dyn Launch>, Fault> {
+        let graph = self.0.queue.capture(|| launch.launch())?;
+        let queue = Arc::clone(&self.0.queue);
+        Ok(Box::new(sample::Replay { queue, graph }))
+    }
+
+    fn conditions(&self) -> Option<Conditions> {
+        self.0.watch.as_ref().and_then(nvml::Watch::take)
+    }
+
+    fn memory(&self) -> Option<u64> {
+        self.0.queue.memory().ok().map(|(free, _)| free)
+    }
+
+    fn cuda(&self) -> Option<&Cuda> {
+        Some(self)
+    }
+}

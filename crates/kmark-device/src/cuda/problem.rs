@@ -1,0 +1,427 @@
+//! A case laid out in a card's memory: filled, derived, poisoned and judged there, by the op's CUDA oracle. Only tallies
+//! come back to the host.
+
+use super::Cuda;
+use super::directives::{Directives, Names};
+use super::driver::Address;
+use super::engine::Found;
+use super::memory::{Block, Raw};
+use super::prelude::{For, SLOTS, Slot, pack, slots};
+use super::program::{KernelFile, Step, Text, address};
+use crate::buffer::{Buffer, Buffers, GUARD_BYTE, GUARD_BYTES};
+use crate::problem::{Problem, derive};
+use crate::{Device, Fault};
+use kmark_core::case::Case;
+use kmark_core::fill::{Fill, GAP_BYTE};
+use kmark_core::gate::{BadRows, Findings, Tally, Verify, row_sums};
+use kmark_core::op::Op;
+use kmark_core::record::Status;
+use kmark_core::tensor::{Role, TensorSpec, View};
+use std::sync::Arc;
+
+pub struct CardProblem {
+    pub(super) cuda: Cuda,
+    pub(super) op: &'static dyn Op,
+    pub(super) case: Case,
+    pub(super) specs: Vec<TensorSpec>,
+    slots: Vec<Slot>,
+    pub(super) buffers: Buffers,
+    oracle: Oracle,
+    /// What an in-place tensor held before the launch.
+    pristine: Vec<Option<Raw>>,
+    /// Hashes of the pure inputs.
+    hashes: Vec<[u64; 2]>,
+    pub(super) seed: u64,
+}
+
+/// The op's oracle, loaded.
+struct Oracle {
+    kernels: Vec<Step>,
+    derives: Vec<(String, Step)>,
+    workspace: Raw,
+}
+
+/// A tally on the card, in words: seen, elements, wrong, worst, err2, twin2, slack2, expect2.
+const TALLY: usize = 8;
+/// What the gate does, by `judge.cuh`'s numbers.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Ask {
+    Tally,
+    Find { ratio: u64, region: usize },
+    Tell,
+    Dump { expect: Address, slack: Address, region: Address },
+}
+
+/// Where things lie in the scratch memory of a check, in words.
+pub(super) struct Layout {
+    regions: usize,
+    tensors: usize,
+}
+
+impl Layout {
+    /// Three findings and a hash for each tensor.
+    const PER_TENSOR: usize = 3 * 3 + 2;
+    fn found(&self, tensor: usize, which: usize) -> usize {
+        tensor * Self::PER_TENSOR + which * 3
+    }
+    fn hash(&self, tensor: usize) -> usize {
+        tensor * Self::PER_TENSOR + 9
+    }
+    /// Tallies, the row tally, the index and what is told, for each tensor.
+    fn per_output(&self) -> usize {
+        SLOTS * self.regions * TALLY + 2 + 1 + 5
+    }
+    fn output(&self, tensor: usize) -> usize {
+        self.tensors * Self::PER_TENSOR + tensor * self.per_output()
+    }
+    fn rows(&self, tensor: usize) -> usize {
+        self.output(tensor) + SLOTS * self.regions * TALLY
+    }
+    fn index(&self, tensor: usize) -> usize {
+        self.rows(tensor) + 2
+    }
+    fn told(&self, tensor: usize) -> usize {
+        self.index(tensor) + 1
+    }
+    fn property(&self) -> usize {
+        self.output(self.tensors)
+    }
+    /// As it is before a check.
+    pub(super) fn fresh(&self) -> Vec<u64> {
+        let mut words = vec![0; self.property() + 2];
+        for t in 0..self.tensors {
+            (0..3).for_each(|which| words[self.found(t, which)] = Found::NONE.lowest);
+            words[self.rows(t) + 1] = u64::MAX;
+            words[self.index(t)] = u64::MAX;
+        }
+        words[self.property() + 1] = u64::MAX;
+        words
+    }
+}
+
+impl CardProblem {
+    pub fn new(cuda: &Cuda, op: &'static dyn Op, case: &Case, seed: u64) -> Result<CardProblem, Fault> {
+        let specs = op.tensors(case);
+        let buffers = specs.iter().map(|s| Ok(Buffer::card(s, Block::new(cuda.queue(), s)?)));
+        let buffers = Buffers(buffers.collect::<Result<Vec<_>, Fault>>()?);
+        let mut pristine = Vec::new();
+        for spec in &specs {
+            pristine.push((spec.role == Role::InOut).then(|| Raw::new(cuda.queue(), spec.bytes())).transpose()?);
+        }
+        let mut problem = CardProblem {
+            cuda: cuda.clone(),
+            op,
+            case: case.clone(),
+            slots: slots(op, case),
+            oracle: Oracle::load(cuda, op, case, &specs)?,
+            pristine,
+            hashes: vec![[0; 2]; specs.len()],
+            specs,
+            buffers,
+            seed,
+        };
+        problem.refill(seed)?;
+        Ok(problem)
+    }
+
+    pub(super) fn layout(&self) -> Layout {
+        Layout { regions: self.op.regions().len(), tensors: self.specs.len() }
+    }
+
+    fn at(&self, tensor: usize) -> Address {
+        self.block(tensor).address()
+    }
+
+    fn block(&self, tensor: usize) -> &Block {
+        self.buffers.0[tensor].on_card().expect("made so")
+    }
+
+    /// `Args` of the oracle. `scratch` is where a check's words lie; `ask` concerns tensor `of`, the others tally.
+    fn args(&self, scratch: Address, of: Option<usize>, ask: Ask) -> Vec<u64> {
+        let input = |name: &str| {
+            let i = self.specs.iter().position(|s| s.name == name).expect("a tensor of the case");
+            self.pristine[i].as_ref().map_or_else(|| address(&self.buffers, name), |p| p.address)
+        };
+        let mut words = pack(self.op, &self.case, &self.slots, For::Oracle, &input, self.oracle.workspace.address);
+        let (layout, word) = (self.layout(), |at: usize| scratch + 8 * at as u64);
+        words.extend([self.seed, word(layout.property())]);
+        for slot in self.slots.iter().filter(|s| s.may_be_output) {
+            let found = self.specs.iter().position(|s| s.name == slot.name && s.role.is_output());
+            let Some(t) = found else {
+                words.extend([0; 13]);
+                continue;
+            };
+            let ask = if of.is_none_or(|of| of == t) { ask } else { Ask::Tally };
+            let (mode, ratio, region, dump) = match ask {
+                Ask::Tally => (0, 0, 0, [0; 3]),
+                Ask::Find { ratio, region } => (1, ratio, region as u64, [0; 3]),
+                Ask::Tell => (2, 0, 0, [0; 3]),
+                Ask::Dump { expect, slack, region } => (3, 0, 0, [expect, slack, region]),
+            };
+            let spec = &self.specs[t];
+            words.extend([self.at(t), spec.row_len() as u64, spec.pitch as u64]);
+            words.extend([layout.output(t), layout.rows(t), layout.index(t), layout.told(t)].map(word));
+            words.extend(dump);
+            words.extend([ratio, mode, region]);
+        }
+        words
+    }
+
+    /// Runs the oracle over scratch memory that begins as `words`; what it has become.
+    pub(super) fn judge(&self, words: &[u64], of: Option<usize>, ask: Ask) -> Result<Vec<u64>, Fault> {
+        let scratch = Raw::new(self.cuda.queue(), words.len() * 8)?;
+        scratch.upload(bytemuck::cast_slice(words))?;
+        if of.is_none() && ask == Ask::Tally {
+            self.look_at_memory(scratch.address)?;
+        }
+        let mut args = self.args(scratch.address, of, ask);
+        for step in &self.oracle.kernels {
+            step.launch(self.cuda.queue(), &mut args)?;
+        }
+        scratch.download()
+    }
+
+    /// Guards, gaps and hashes into the scratch memory.
+    fn look_at_memory(&self, scratch: Address) -> Result<(), Fault> {
+        let (engine, layout) = (self.cuda.engine(), self.layout());
+        for (t, spec) in self.specs.iter().enumerate() {
+            let found = |which| scratch + 8 * layout.found(t, which) as u64;
+            for (which, (from, bytes)) in self.block(t).guards().into_iter().enumerate() {
+                engine.find_other(from, bytes, GUARD_BYTE, found(which))?;
+            }
+            match (spec.role, &self.pristine[t]) {
+                // Gaps of inputs are inputs: whoever changes one is caught by their hash.
+                (Role::In, _) => engine.hash(self.at(t), spec.bytes(), scratch + 8 * layout.hash(t) as u64)?,
+                (Role::Out, _) => engine.find_gaps(spec, self.at(t), None, found(2))?,
+                (Role::InOut, old) => engine.find_gaps(spec, self.at(t), old.as_ref().map(|o| o.address), found(2))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// What is wrong with memory that no output may touch.
+    fn memory_problems(&self, words: &[u64]) -> Vec<String> {
+        let (layout, mut problems) = (self.layout(), Vec::new());
+        let found = |t, which| {
+            let at = layout.found(t, which);
+            (words[at + 2] > 0).then_some((words[at], words[at + 1]))
+        };
+        for (t, spec) in self.specs.iter().enumerate() {
+            let name = spec.name;
+            if let Some((_, highest)) = found(t, 0) {
+                let before = GUARD_BYTES + spec.offset * spec.dtype.size();
+                problems
+                    .push(format!("memory was written {} bytes before the start of {name}", before as u64 - highest));
+            }
+            if let Some((lowest, _)) = found(t, 1) {
+                problems.push(format!("memory was written {} bytes past the end of {name}", lowest + 1));
+            }
+            if let Some((row, _)) = found(t, 2) {
+                problems.push(format!("memory was written between the rows of {name}, behind row {row}"));
+            }
+        }
+        for (t, spec) in self.specs.iter().enumerate().filter(|(_, s)| s.role == Role::In) {
+            if words[layout.hash(t)..][..2] != self.hashes[t] {
+                problems.push(format!("input {} was changed", spec.name));
+            }
+        }
+        problems
+    }
+
+    /// The tallies of a check as the gate of the host would have them, the worst elements looked up where there is
+    /// something to report.
+    fn findings(&self, words: &[u64]) -> Result<Findings, Fault> {
+        let (layout, sums) = (self.layout(), row_sums(self.op.invariants(&self.case)));
+        let mut all = Findings::new(self.specs.len(), layout.regions, sums.len());
+        for (t, spec) in self.specs.iter().enumerate().filter(|(_, s)| s.role.is_output()) {
+            for region in 0..layout.regions {
+                let (seen, mut tally) = self.tally(words, t, region);
+                all.seen[t] += seen;
+                if tally.wrong > 0 || tally.rms_is_off() {
+                    let ratio = tally.worst.to_bits();
+                    tally.worst_at = self.worst_at(t, Ask::Find { ratio, region })?;
+                }
+                all.tallies[t * layout.regions + region] = tally;
+            }
+            if all.seen[t] != spec.elems() as u64 {
+                let message =
+                    format!("the oracle spoke of {} of {} elements of {}", all.seen[t], spec.elems(), spec.name);
+                return Err(Fault::new(Status::Crashed, message));
+            }
+        }
+        for (bad, (tensor, _)) in all.bad_rows.iter_mut().zip(&sums) {
+            let Some(t) = self.specs.iter().position(|s| s.name == *tensor) else { continue };
+            let at = layout.rows(t);
+            if words[at] > 0 {
+                let mut fresh = layout.fresh();
+                fresh[at + 1] = words[at + 1];
+                let told = self.judge(&fresh, Some(t), Ask::Tell)?;
+                let number = |i: usize| f64::from_bits(told[layout.told(t) + i]);
+                *bad = BadRows { count: words[at], first: Some((words[at + 1] as usize, number(3), number(4))) };
+            }
+        }
+        Ok(all)
+    }
+
+    fn tally(&self, words: &[u64], tensor: usize, region: usize) -> (u64, Tally) {
+        let (layout, mut seen, mut sum) = (self.layout(), 0, Tally::default());
+        for slot in 0..SLOTS {
+            let at = layout.output(tensor) + (slot * layout.regions + region) * TALLY;
+            let (w, number) = (&words[at..at + TALLY], |i: usize| f64::from_bits(words[at + i]));
+            seen += w[0];
+            sum.elements += w[1];
+            sum.wrong += w[2];
+            sum.worst = sum.worst.max(number(3));
+            sum.err2 += number(4);
+            sum.twin2 += number(5);
+            sum.slack2 += number(6);
+            sum.expect2 += number(7);
+        }
+        (seen, sum)
+    }
+
+    /// Where the worst element is, what it is and what it should be.
+    fn worst_at(&self, tensor: usize, find: Ask) -> Result<Option<(usize, f64, f64, f64)>, Fault> {
+        let layout = self.layout();
+        let index = self.judge(&layout.fresh(), Some(tensor), find)?[layout.index(tensor)];
+        if index == u64::MAX {
+            return Ok(None);
+        }
+        let mut fresh = layout.fresh();
+        fresh[layout.index(tensor)] = index;
+        let told = self.judge(&fresh, Some(tensor), Ask::Tell)?;
+        let number = |i: usize| f64::from_bits(told[layout.told(tensor) + i]);
+        Ok(Some((index as usize, number(0), number(1), number(2))))
+    }
+}
+
+impl Oracle {
+    /// The op's oracle as a file.
+    pub fn file(
+        op: &'static dyn Op,
+        headers: &'static [(&'static str, &'static str)],
+    ) -> Result<KernelFile<'static>, Fault> {
+        let (name, text) = (format!("{}/00_oracle.cu", op.name()), op.cuda_oracle());
+        let bad = |e| Fault::new(Status::BuildFailed, format!("{name}: {e}"));
+        let directives = Directives::parse(text).map_err(bad)?;
+        Ok(KernelFile { text: Text::Cuda(text.into()), directives, headers, folder: None, name })
+    }
+
+    fn load(cuda: &Cuda, op: &'static dyn Op, case: &Case, specs: &[TensorSpec]) -> Result<Oracle, Fault> {
+        let file = Oracle::file(op, cuda.headers())?;
+        let (image, _) = file.compile(cuda.jit(), cuda.arch(), op, case, For::Oracle, "")?;
+        let module = Arc::new(cuda.queue().module(&image)?);
+        let names = Names { op, case, tensors: specs, sms: cuda.sms() };
+        let bad = |e: String| Fault::new(Status::Unsupported, format!("{}: {e}", file.name));
+        let (mut kernels, mut derives) = (Vec::new(), Vec::new());
+        for line in &file.directives.kernels {
+            if let Some(shape) = line.shape(&names).map_err(bad)? {
+                kernels.push(Step::new(&module, &line.name, shape)?);
+            }
+        }
+        for (tensor, line) in &file.directives.derives {
+            if let Some(shape) = line.shape(&names).map_err(bad)? {
+                derives.push((tensor.clone(), Step::new(&module, &line.name, shape)?));
+            }
+        }
+        let workspace = Raw::new(cuda.queue(), file.directives.workspace_bytes(&names).map_err(bad)?.max(8))?;
+        Ok(Oracle { kernels, derives, workspace })
+    }
+}
+
+/// The compiled oracle of a case for an architecture: the compiler's log.
+pub fn compile_oracle(
+    jit: &super::jit::Jit,
+    arch: &str,
+    op: &'static dyn Op,
+    case: &Case,
+    headers: &'static [(&'static str, &'static str)],
+) -> Result<String, Fault> {
+    Oracle::file(op, headers)?.compile(jit, arch, op, case, For::Oracle, "").map(|(_, log)| log)
+}
+
+impl Problem for CardProblem {
+    fn buffers(&self) -> &Buffers {
+        &self.buffers
+    }
+
+    fn refill(&mut self, seed: u64) -> Result<(), Fault> {
+        self.seed = seed;
+        let engine = self.cuda.engine();
+        let filled = Case { seed, ..self.case.clone() };
+        let integer = |s: &TensorSpec| s.fill == Fill::Derived && !s.dtype.is_float();
+        for (t, spec) in self.specs.iter().enumerate().filter(|(_, s)| s.role.is_input()) {
+            if spec.fill != Fill::Derived {
+                engine.fill(spec, seed, self.at(t))?;
+            } else if integer(spec) {
+                // Tables and lengths follow from the seed alone; the host makes them.
+                let view = View { specs: &self.specs, bytes: vec![None; self.specs.len()] };
+                derive(self.op, &filled, &view, t, &mut self.buffers.0[t].write::<u8>());
+            } else {
+                engine.fill_gaps(spec, self.at(t), GAP_BYTE)?;
+            }
+        }
+        let mut args = self.args(0, None, Ask::Tally);
+        for (t, spec) in self.specs.iter().enumerate() {
+            if spec.fill != Fill::Derived || integer(spec) {
+                continue;
+            }
+            let mut steps = self.oracle.derives.iter().filter(|(name, _)| name == spec.name).peekable();
+            if steps.peek().is_none() {
+                let message = format!("the oracle of {} derives no {} ({t})", self.op.name(), spec.name);
+                return Err(Fault::new(Status::BuildFailed, message));
+            }
+            steps.try_for_each(|(_, step)| step.launch(self.cuda.queue(), &mut args))?;
+        }
+        let sums = Raw::new(self.cuda.queue(), self.specs.len() * 16)?;
+        self.cuda.queue().set(sums.address, 0, sums.bytes)?;
+        for (t, spec) in self.specs.iter().enumerate() {
+            match &self.pristine[t] {
+                Some(kept) => self.cuda.queue().copy(kept.address, self.at(t), spec.bytes())?,
+                None if spec.role == Role::In => engine.hash(self.at(t), spec.bytes(), sums.address + 16 * t as u64)?,
+                None => {}
+            }
+        }
+        self.hashes = sums.download()?;
+        self.reset()
+    }
+
+    fn reset(&self) -> Result<(), Fault> {
+        self.restore()?;
+        for (t, spec) in self.specs.iter().enumerate().filter(|(_, s)| s.role == Role::Out) {
+            self.cuda.engine().poison(spec, self.at(t))?;
+        }
+        Ok(())
+    }
+
+    fn restore(&self) -> Result<(), Fault> {
+        for (t, spec) in self.specs.iter().enumerate() {
+            if let Some(kept) = &self.pristine[t] {
+                self.cuda.queue().copy(self.at(t), kept.address, spec.bytes())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_in_place(&self) -> bool {
+        self.pristine.iter().any(Option::is_some)
+    }
+
+    fn check(&self) -> Result<Verify, Fault> {
+        self.cuda.wait()?; // a launch that failed says so before anything else does
+        let words = self.judge(&self.layout().fresh(), None, Ask::Tally)?;
+        let problems = self.memory_problems(&words);
+        if problems.iter().any(|p| p.starts_with("input ")) {
+            // The oracle reads the inputs where they lie; without them there is nothing to compare with.
+            return Ok(Verify { checks: 1, problems, ..Verify::default() });
+        }
+        let sums = row_sums(self.op.invariants(&self.case));
+        let mut verify = self.findings(&words)?.verify(&self.specs, self.op.regions(), &sums);
+        let broken = &words[self.layout().property()..][..2];
+        if broken[0] > 0 {
+            verify.problems.push(format!("{} {}; the first is {}", broken[0], self.op.cuda_property(), broken[1]));
+        }
+        verify.problems.splice(0..0, problems);
+        Ok(verify)
+    }
+}

@@ -1,0 +1,221 @@
+//! A kernel file bound to a case: compiled, loaded, its arguments laid out, ready to be launched any number of times.
+
+use super::directives::{Directives, Names, Shape};
+use super::driver::{Figure, Function, Module, Queue};
+use super::jit::{self, Source};
+use super::memory::Raw;
+use super::prelude::{For, pack, prelude, slots};
+use super::{Cuda, driver::Address};
+use crate::buffer::Buffers;
+use crate::{Built, Fault, Launch};
+use kmark_core::case::Case;
+use kmark_core::op::Op;
+use kmark_core::record::{KernelFigures, Status};
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A kernel's text, or what a compiler made of it elsewhere.
+#[derive(Clone)]
+pub struct KernelFile<'a> {
+    /// As errors name it.
+    pub name: String,
+    pub text: Text<'a>,
+    pub directives: Directives,
+    pub headers: &'a [(&'a str, &'a str)],
+    /// A folder for `#include`, if the file has one.
+    pub folder: Option<String>,
+}
+
+#[derive(Clone)]
+pub enum Text<'a> {
+    Cuda(std::borrow::Cow<'a, str>),
+    /// A cubin, or PTX with a zero byte at its end.
+    Image(Vec<u8>),
+}
+
+/// Mistakes that can be made to any kernel from outside.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Wrong {
+    /// The last block of the first launch does not run.
+    LastBlock,
+    /// Barriers of a block do nothing, and half of its warps are late.
+    Race,
+}
+
+/// Kernels see a grid with one block more than there is, in the dimension that loses one.
+fn skipped(dimension: usize) -> String {
+    let more: Vec<&str> = (0..3).map(|d| if d == dimension { "1" } else { "0" }).collect();
+    format!(
+        "DEVICE dim3 kmark_grid() {{ return dim3(gridDim.x + {}, gridDim.y + {}, gridDim.z + {}); }}\n\
+         #define gridDim kmark_grid()\n",
+        more[0], more[1], more[2]
+    )
+}
+
+/// In place of every barrier of a block.
+const RACE: &str = "
+#ifdef KMARK_EMULATE
+DEVICE void kmark_race() {}
+#else
+DEVICE void kmark_race() {
+    if (threadIdx.x / 32 % 2 == 1 || blockDim.x <= 32) for (int i = 0; i < 8; i++) __nanosleep(2000);
+}
+#endif
+#define __syncthreads() kmark_race()
+";
+
+impl KernelFile<'_> {
+    /// `Err` says why it does not claim the case on a GPU with `sms` multiprocessors.
+    pub fn claims(&self, op: &dyn Op, case: &Case, sms: u32) -> Result<(), String> {
+        let tensors = op.tensors(case);
+        let names = Names { op, case, tensors: &tensors, sms };
+        self.directives.claims(&names)?;
+        self.directives.kernels.iter().try_for_each(|k| k.shape(&names).map(drop))
+    }
+
+    /// The compiled image for an architecture and the compiler's log; `more` follows the prelude.
+    pub fn compile(
+        &self,
+        jit: &jit::Jit,
+        arch: &str,
+        op: &dyn Op,
+        case: &Case,
+        reader: For,
+        more: &str,
+    ) -> Result<(Vec<u8>, String), Fault> {
+        let text = match &self.text {
+            Text::Image(bytes) => return Ok((bytes.clone(), String::new())),
+            Text::Cuda(text) => text,
+        };
+        let bad = |e: String| Fault::new(Status::BuildFailed, format!("{}: {e}", self.name));
+        let mut before = prelude(op, case, &self.directives.constants, reader).map_err(bad)?;
+        before.push_str(more);
+        let mut flags = self.directives.flags.clone();
+        flags.extend(self.folder.iter().map(|f| format!("--include-path={f}")));
+        if reader == For::Oracle {
+            flags.push("--fmad=false".into());
+        }
+        let source = Source { name: &self.name, prelude: &before, text, headers: self.headers, flags };
+        jit.compile(&source, arch).map(|c| (c.cubin, c.log))
+    }
+
+    /// Compiles and loads the file and binds it to the case's memory.
+    pub fn bind(
+        &self,
+        cuda: &Cuda,
+        op: &dyn Op,
+        case: &Case,
+        buffers: &Buffers,
+        wrong: Option<Wrong>,
+    ) -> Result<Program, Fault> {
+        let tensors = op.tensors(case);
+        let names = Names { op, case, tensors: &tensors, sms: cuda.sms() };
+        let bad = |e: String| Fault::new(Status::Unsupported, format!("{}: {e}", self.name));
+        let mut shapes = Vec::new();
+        for kernel in &self.directives.kernels {
+            shapes.extend(kernel.shape(&names).map_err(bad)?.map(|shape| (&kernel.name, shape)));
+        }
+        let more = match wrong {
+            None => String::new(),
+            Some(Wrong::Race) => RACE.into(),
+            Some(Wrong::LastBlock) => skipped(shapes[0].1.lose_a_block()?),
+        };
+        let start = Instant::now();
+        let (image, log) = self.compile(cuda.jit(), cuda.arch(), op, case, For::Kernel, &more)?;
+        let module = Arc::new(cuda.queue().module(&image)?);
+        let build_ns = start.elapsed().as_nanos() as f64;
+        let steps = shapes.into_iter().map(|(name, shape)| Step::new(&module, name, shape));
+        let steps = steps.collect::<Result<Vec<_>, Fault>>()?;
+        let workspace = match self.directives.workspace_bytes(&names).map_err(bad)? {
+            0 => None,
+            bytes => Some(Raw::new(cuda.queue(), bytes)?),
+        };
+        let at = workspace.as_ref().map_or(0, |w| w.address);
+        let args = pack(op, case, &slots(op, case), For::Kernel, &|name| address(buffers, name), at);
+        let mut notes = Vec::new();
+        if let Some(w) = &workspace {
+            notes.push(format!("workspace {} bytes", w.bytes));
+        }
+        let kernels = steps.iter().map(|s| s.figures(&log)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Program {
+            steps,
+            args,
+            built: Built { build_ns: Some(build_ns), tune_ns: None, kernels, notes },
+            queue: Arc::clone(cuda.queue()),
+            _workspace: workspace,
+            _buffers: buffers.clone(),
+        })
+    }
+}
+
+impl Shape {
+    /// One block less in the dimension that has the most, which is returned: the least of the work is lost.
+    fn lose_a_block(&mut self) -> Result<usize, Fault> {
+        let most = (0..3).max_by_key(|d| self.grid[*d]).expect("three dimensions");
+        if self.grid[most] < 2 {
+            return Err(Fault::new(Status::Unsupported, "there is only one block to skip"));
+        }
+        self.grid[most] -= 1;
+        Ok(most)
+    }
+}
+
+pub fn address(buffers: &Buffers, name: &str) -> Address {
+    buffers.get(name).on_card().expect("tensors of a CUDA launch lie on the card").address()
+}
+
+/// One launch of a loaded kernel.
+pub struct Step {
+    function: Function,
+    shape: Shape,
+    _module: Arc<Module>,
+}
+
+impl Step {
+    pub fn new(module: &Arc<Module>, name: &str, shape: Shape) -> Result<Step, Fault> {
+        let function = module.function(name)?;
+        function.allow_shared(shape.shared)?;
+        Ok(Step { function, shape, _module: Arc::clone(module) })
+    }
+
+    /// All kernels take one struct by value.
+    pub fn launch(&self, queue: &Queue, args: &mut [u64]) -> Result<(), Fault> {
+        queue.launch(&self.function, &self.shape, &mut [args.as_mut_ptr().cast::<c_void>()])
+    }
+
+    fn figures(&self, log: &str) -> Result<KernelFigures, Fault> {
+        Ok(KernelFigures {
+            name: self.function.name.clone(),
+            registers: self.function.figure(Figure::Registers)?,
+            shared_bytes: self.function.figure(Figure::Shared)?,
+            dynamic_shared_bytes: self.shape.shared,
+            local_bytes: self.function.figure(Figure::Local)?,
+            spilled_bytes: jit::spilled(log, &self.function.name),
+            grid: self.shape.grid,
+            block: self.shape.block,
+        })
+    }
+}
+
+pub struct Program {
+    steps: Vec<Step>,
+    args: Vec<u64>,
+    built: Built,
+    queue: Arc<Queue>,
+    _workspace: Option<Raw>,
+    _buffers: Buffers,
+}
+
+impl Launch for Program {
+    fn launch(&mut self) -> Result<(), Fault> {
+        for step in &self.steps {
+            step.launch(&self.queue, &mut self.args)?;
+        }
+        Ok(())
+    }
+
+    fn built(&self) -> Built {
+        self.built.clone()
+    }
+}

@@ -1,0 +1,160 @@
+//! How a launch is timed on a card, and whether the card's timers can be trusted.
+//!
+//! Cold: memory prepared, cache flushed, then a kernel that holds the stream until the host has enqueued everything, so
+//! that no gap between launches enters the interval; stamps of the multiprocessors' clocks stand outside the two events.
+
+use super::driver::{Event, Graph, Queue};
+use super::memory::Raw;
+use super::{Cuda, engine::Engine};
+use crate::{Device, Fault, Launch, Sample, Timed};
+use kmark_core::record::{Calibration, Mode, Status};
+use kmark_core::stats::median;
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// More launches than this do not fit into a stream's queue while it is held.
+const QUEUE: u32 = 256;
+
+pub fn sample(cuda: &Cuda, timed: Timed) -> Result<Sample, Fault> {
+    let (queue, engine) = (cuda.queue(), cuda.engine());
+    (timed.prepare)()?;
+    if matches!(timed.mode, Mode::Cold | Mode::E2e) {
+        engine.flush()?;
+    }
+    if timed.mode == Mode::E2e {
+        queue.wait()?;
+        let start = Instant::now();
+        timed.launch.launch()?;
+        queue.wait()?;
+        return Ok(Sample { ns: start.elapsed().as_nanos() as f64, clock_mhz: None });
+    }
+    let batch = timed.batch.min(QUEUE);
+    let hold = Hold::begin(engine)?;
+    let (start, stop) = (queue.event()?, queue.event()?);
+    engine.stamp(0)?;
+    queue.record(&start)?;
+    for _ in 0..batch {
+        timed.launch.launch()?;
+    }
+    queue.record(&stop)?;
+    engine.stamp(1)?;
+    drop(hold);
+    queue.wait()?;
+    if !engine.was_released() {
+        let message = "the launch waits for the device before it returns, so it cannot be timed without its launch gap";
+        return Err(Fault::new(Status::Unsupported, message));
+    }
+    Ok(Sample { ns: start.ns_to(&stop)? / batch as f64, clock_mhz: engine.clock_mhz()? })
+}
+
+/// The stream stands still while this lives; however the scope is left, it goes on.
+struct Hold<'a> {
+    engine: &'a Engine,
+    ticket: u32,
+}
+
+impl Hold<'_> {
+    fn begin(engine: &Engine) -> Result<Hold<'_>, Fault> {
+        thread_local!(static TICKET: Cell<u32> = const { Cell::new(0) });
+        let ticket = TICKET.with(|t| {
+            t.set(t.get() + 1);
+            t.get()
+        });
+        engine.hold(ticket)?;
+        Ok(Hold { engine, ticket })
+    }
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        self.engine.release(self.ticket);
+    }
+}
+
+/// A captured graph as a launch.
+pub struct Replay {
+    pub queue: Arc<Queue>,
+    pub graph: Graph,
+}
+
+impl Launch for Replay {
+    fn launch(&mut self) -> Result<(), Fault> {
+        self.queue.replay(&self.graph)
+    }
+}
+
+/// A launch of known duration is this long: the cost of the events is a thousandth of it.
+const KNOWN_NS: u64 = 2_000_000;
+/// Measured duration over known one, and event timer over host clock, may be off by this much.
+const KNOWN_OFF: f64 = 0.005;
+const TIMERS_OFF: f64 = 0.005;
+/// Tries before a disturbance counts as a broken clock: on a busy host the thread that waits may be put aside.
+const TRIES: usize = 60;
+
+/// What an empty kernel costs between two events; whether a kernel of known duration is measured as such; whether the
+/// event timer, the card's global timer and the host's clock agree.
+pub fn calibrate(cuda: &Cuda) -> Result<Calibration, Fault> {
+    let (queue, engine) = (cuda.queue(), cuda.engine());
+    let words = Raw::new(queue, 24)?;
+    engine.timer_step(words.address)?;
+    let clock_step_ns = words.download::<u64>()?[0] as f64;
+
+    let nothing = crate::buffer::Buffers(Vec::new());
+    let time = |mode: Mode, enqueue: &dyn Fn() -> Result<(), Fault>| {
+        let mut launch = Direct(enqueue);
+        let prepare = &|| Ok(());
+        cuda.sample(Timed { launch: &mut launch, buffers: &nothing, prepare, mode, batch: 1 }).map(|s| s.ns)
+    };
+    let typical = |mode: Mode, enqueue: &dyn Fn() -> Result<(), Fault>, times: usize| -> Result<f64, Fault> {
+        let all = (0..times).map(|_| time(mode, enqueue)).collect::<Result<Vec<f64>, Fault>>()?;
+        Ok(median(&all))
+    };
+    let empty_launch_ns = typical(Mode::Hot, &|| engine.empty(), 100)?;
+    // Half a cache full of data, read after a flush and read again.
+    let half = || engine.read_half_a_cache();
+    half()?;
+    let cold_over_hot = typical(Mode::Cold, &half, 11)? / typical(Mode::Hot, &half, 11)?;
+
+    let (mut known_launch_ratio, mut timer_ratio) = (f64::INFINITY, f64::INFINITY);
+    for _ in 0..TRIES {
+        let by_events = time(Mode::Hot, &|| engine.spin(KNOWN_NS, words.address))?;
+        let by_timer: Vec<u64> = words.download()?;
+        // The spin ends with the first look at the timer after its time is over.
+        let known = by_events / (by_timer[1] - by_timer[0]).max(1) as f64;
+        // A long spin against the host's clock: ten times as long, so that starting and waiting do not show.
+        let (start, stop): (Event, Event) = (queue.event()?, queue.event()?);
+        queue.record(&start)?;
+        queue.wait()?;
+        let host = Instant::now();
+        engine.spin(10 * KNOWN_NS, words.address)?;
+        queue.record(&stop)?;
+        queue.wait()?;
+        let by_host = host.elapsed().as_nanos() as f64;
+        let timers = start.ns_to(&stop)? / by_host;
+        let nearer = |a: f64, b: f64| if (b - 1.0).abs() < (a - 1.0).abs() { b } else { a };
+        known_launch_ratio = nearer(known_launch_ratio, known);
+        timer_ratio = nearer(timer_ratio, timers);
+        if (known_launch_ratio - 1.0).abs() < KNOWN_OFF && (timer_ratio - 1.0).abs() < TIMERS_OFF {
+            let cold_over_hot = Some(cold_over_hot);
+            return Ok(Calibration { clock_step_ns, empty_launch_ns, known_launch_ratio, timer_ratio, cold_over_hot });
+        }
+    }
+    Err(Fault::new(
+        Status::Unavailable,
+        format!(
+            "the card's timers cannot be trusted, so nothing is measured: a kernel of known duration took \
+             {known_launch_ratio:.4} times as long by events as by the card's timer, and events differ from the host's \
+             clock by the factor {timer_ratio:.4}"
+        ),
+    ))
+}
+
+/// A function that enqueues, as a launch.
+struct Direct<F>(F);
+
+impl<F: FnMut() -> Result<(), Fault>> Launch for Direct<F> {
+    fn launch(&mut self) -> Result<(), Fault> {
+        (self.0)()
+    }
+}

@@ -1,0 +1,260 @@
+//! What CUDA implementations share: the table row, the headers that kernels include, and files that users bring along.
+
+use kmark_core::case::Case;
+use kmark_core::record::Status;
+use kmark_device::buffer::Buffers;
+use kmark_device::cuda::directives::Directives;
+use kmark_device::cuda::jit::{self, Headers};
+use kmark_device::cuda::{KernelFile, Text, Wrong};
+use kmark_device::{Device, Fault, Impl, Launch};
+use std::borrow::Cow;
+use std::path::Path;
+use std::sync::OnceLock;
+
+/// A CUDA kernel of ours: one row of an op's table, made by [`kernel!`].
+pub struct CudaImpl {
+    /// Under `src/`.
+    pub path: &'static str,
+    pub name: &'static str,
+    pub about: &'static str,
+    pub source: &'static str,
+}
+
+/// A row: `kernel!("rmsnorm/cuda/01_rows", "the idea")`.
+macro_rules! kernel {
+    ($op:literal, $name:literal, $about:literal) => {
+        $crate::cuda::CudaImpl {
+            path: concat!($op, "/cuda/", $name, ".cu"),
+            name: concat!("cuda/", $name),
+            about: $about,
+            source: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/", $op, "/cuda/", $name, ".cu")),
+        }
+    };
+}
+pub(crate) use kernel;
+
+/// The text of an op's `00_oracle.cu`.
+macro_rules! oracle {
+    ($op:literal) => {
+        $crate::cuda::text(
+            concat!($op, "/cuda/00_oracle.cu"),
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/", $op, "/cuda/00_oracle.cu")),
+        )
+    };
+}
+pub(crate) use oracle;
+
+/// A kernel author's switch: the folder `crates/kmark-ops/src` of a checkout, whose `.cu` and `.cuh` files are then taken
+/// instead of those built in, so that a change needs no new build. Hashes are those of what was run.
+pub const SOURCES_VARIABLE: &str = "KMARK_SOURCES";
+
+/// The built-in text, or the file's.
+pub(crate) fn text(path: &str, built_in: &'static str) -> &'static str {
+    let Some(folder) = std::env::var_os(SOURCES_VARIABLE) else { return built_in };
+    match std::fs::read_to_string(Path::new(&folder).join(path)) {
+        Ok(text) => Box::leak(text.into_boxed_str()), // a few files, once per process and case
+        Err(_) => built_in,
+    }
+}
+
+macro_rules! headers {
+    ($($name:literal),* $(,)?) => {
+        &[$(($name, include_str!(concat!("device/", $name)))),*]
+    };
+}
+
+const OWN: &[(&str, &str)] = headers![
+    "attention.cuh",
+    "attention_dense.cuh",
+    "attention_fma.cuh",
+    "attention_mma.cuh",
+    "attention_truth.cuh",
+    "classes.cuh",
+    "column_sums.cuh",
+    "column_truth.cuh",
+    "decode.cuh",
+    "decode_oracle.cuh",
+    "fast_exp.cuh",
+    "flash.cuh",
+    "fp8.cuh",
+    "gate_act.cuh",
+    "map.cuh",
+    "mma.cuh",
+    "norm_bwd.cuh",
+    "online.cuh",
+    "product.cuh",
+    "product_fma.cuh",
+    "product_groups.cuh",
+    "product_mma.cuh",
+    "product_truth.cuh",
+    "row_truth.cuh",
+    "rows.cuh",
+    "spans.cuh",
+];
+
+/// Everything that a kernel may include.
+pub fn headers() -> Headers {
+    static ALL: OnceLock<Vec<(&str, &str)>> = OnceLock::new();
+    ALL.get_or_init(|| {
+        let own = OWN.iter().map(|(name, built_in)| (*name, text(&format!("device/{name}"), built_in)));
+        let below = jit::HEADERS.iter().map(|(name, built_in)| {
+            let path = format!("../../kmark-device/src/cuda/device/{name}");
+            (*name, text(&path, built_in))
+        });
+        own.chain(below).chain(added()).collect()
+    })
+}
+
+/// Headers that stand in the author's folder and not in the binary.
+fn added() -> Vec<(&'static str, &'static str)> {
+    let Some(folder) = std::env::var_os(SOURCES_VARIABLE) else { return Vec::new() };
+    let files = std::fs::read_dir(Path::new(&folder).join("device")).into_iter().flatten().flatten();
+    let names = files.map(|f| f.file_name().to_string_lossy().into_owned());
+    let new = names.filter(|n| n.ends_with(".cuh") && !OWN.iter().any(|(own, _)| own == n));
+    new.map(|n| {
+        let text = text(&format!("device/{n}"), "");
+        (&*Box::leak(n.into_boxed_str()), text)
+    })
+    .collect()
+}
+
+impl CudaImpl {
+    fn file(&self) -> Result<KernelFile<'static>, String> {
+        let text = text(self.path, self.source);
+        let directives = Directives::parse(text).map_err(|e| format!("{}: {e}", self.path))?;
+        Ok(KernelFile {
+            name: self.path.into(),
+            text: Text::Cuda(text.into()),
+            directives,
+            headers: headers(),
+            folder: None,
+        })
+    }
+}
+
+/// What portable kernels are compiled for in tests: Ampere, Ada, Hopper, Blackwell.
+pub const ARCHITECTURES: &[&str] = &["sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a"];
+
+pub type Bound = Result<Box<dyn Launch>, Fault>;
+
+fn op_of(case: &Case) -> &'static dyn kmark_core::op::Op {
+    crate::find(&case.op).expect("cases are made of known ops").op
+}
+
+/// Binds a kernel file to a case's memory on a GPU, with a mistake if one is wanted.
+pub fn bind(file: &KernelFile, device: &dyn Device, case: &Case, buffers: &Buffers, wrong: Option<Wrong>) -> Bound {
+    let cuda = device.cuda().ok_or_else(|| Fault::new(Status::Unsupported, format!("{} needs a GPU", file.name)))?;
+    if !file.directives.runs_on(cuda.arch()) {
+        let message = format!("{} is for {}; this GPU is {}", file.name, file.directives.archs.join(", "), cuda.arch());
+        return Err(Fault::new(Status::Unsupported, message));
+    }
+    Ok(Box::new(file.bind(cuda, op_of(case), case, buffers, wrong)?))
+}
+
+/// Multiprocessors that a launch is checked for before the GPU is known.
+const SOME_SMS: u32 = 100;
+
+impl Impl for CudaImpl {
+    fn name(&self) -> &str {
+        self.name
+    }
+    fn about(&self) -> &str {
+        self.about
+    }
+    fn device(&self) -> &'static str {
+        "cuda"
+    }
+    fn hash(&self) -> String {
+        let text = text(self.path, self.source);
+        hash(text.as_bytes(), text)
+    }
+    fn supports(&self, case: &Case) -> Result<(), String> {
+        self.file()?.claims(op_of(case), case, SOME_SMS)
+    }
+    fn bind(&self, device: &dyn Device, case: &Case, buffers: &Buffers) -> Bound {
+        let file = self.file().map_err(|e| Fault::new(Status::BuildFailed, e))?;
+        bind(&file, device, case, buffers, None)
+    }
+    fn kernel_file(&self) -> Option<KernelFile<'_>> {
+        self.file().ok()
+    }
+}
+
+/// Of a kernel's bytes and of every header that it includes; `kmark.cuh` comes with the prelude.
+fn hash(bytes: &[u8], text: &str) -> String {
+    let mut h = blake3::Hasher::new();
+    h.update(bytes);
+    for (name, text) in jit::included(&format!("#include \"kmark.cuh\"\n{text}"), headers()) {
+        h.update(name.as_bytes());
+        h.update(text.as_bytes());
+    }
+    h.finalize().to_hex()[..16].to_string()
+}
+
+/// A user's own file: `./mine.cu:entry`, `./mine.ptx`, `./mine.cubin:entry`.
+pub struct UserKernel {
+    name: String,
+    file: KernelFile<'static>,
+    hash: String,
+}
+
+impl UserKernel {
+    /// `bytes` is what the file holds; directives of a cubin come from `launch`, the text of a file beside it.
+    pub fn new(
+        word: &str,
+        path: &Path,
+        bytes: Vec<u8>,
+        entry: Option<&str>,
+        launch: Option<&str>,
+    ) -> Result<UserKernel, String> {
+        let is_cuda = path.extension().is_some_and(|e| e == "cu");
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let mut directives = Directives::parse(launch.unwrap_or(&text))?;
+        if directives.kernels.is_empty() {
+            return Err("no line `// kmark: kernel NAME grid=… block=…` says how to launch it; see `kmark list ops \
+                        --template OP`"
+                .into());
+        }
+        if let Some(entry) = entry {
+            if !directives.kernels.iter().any(|k| k.name == entry) {
+                let known = directives.kernels.iter().map(|k| k.name.as_str());
+                return Err(kmark_core::words::unknown("kernel", entry, known));
+            }
+            directives.kernels.retain(|k| k.name == entry);
+        }
+        let hash = hash(&bytes, &text);
+        let folder = path.parent().filter(|_| is_cuda).map(|p| p.display().to_string()).filter(|p| !p.is_empty());
+        let text = match path.extension().and_then(|e| e.to_str()) {
+            Some("cu") => Text::Cuda(Cow::Owned(text)),
+            Some("ptx") => Text::Image([bytes, vec![0]].concat()),
+            _ => Text::Image(bytes),
+        };
+        let name = path.file_name().map_or_else(|| word.into(), |n| n.to_string_lossy().into_owned());
+        let file = KernelFile { name, text, directives, headers: headers(), folder };
+        Ok(UserKernel { name: word.to_string(), file, hash })
+    }
+}
+
+impl Impl for UserKernel {
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn about(&self) -> &str {
+        "a kernel of your own"
+    }
+    fn device(&self) -> &'static str {
+        "cuda"
+    }
+    fn hash(&self) -> String {
+        self.hash.clone()
+    }
+    fn supports(&self, case: &Case) -> Result<(), String> {
+        self.file.claims(op_of(case), case, SOME_SMS)
+    }
+    fn bind(&self, device: &dyn Device, case: &Case, buffers: &Buffers) -> Bound {
+        bind(&self.file, device, case, buffers, None)
+    }
+    fn kernel_file(&self) -> Option<KernelFile<'_>> {
+        Some(self.file.clone())
+    }
+}

@@ -1,0 +1,72 @@
+// Sums over all rows for every column, as gradients of weights need them: partial sums in the workspace, then their
+// sum. The order of additions depends only on the sizes and the number of multiprocessors.
+#pragma once
+#include "rows.cuh"
+
+// Partial sums [parts][sums][pitch] behind a header that says how many parts there are.
+template <int sums, i64 columns> struct Parts {
+    static constexpr i64 pitch = ceil_div(columns, 32) * 32;
+    DEVICE i64& count(u8* workspace) { return *reinterpret_cast<i64*>(workspace); }
+    DEVICE acc_t* at(u8* workspace, i64 part, int sum) {
+        return reinterpret_cast<acc_t*>(workspace + 256) + (part * sums + sum) * pitch;
+    }
+};
+
+// Writes what the threads of a block summed in layout L, all its teams together. `all` is shared memory, up to a row
+// for each warp or team.
+template <class L> DEVICE void put_part(acc_t (&mine)[L::count][L::step], acc_t* part, acc_t* all) {
+    using T = typename L::Team;
+    if constexpr (T::rows == 1) {
+        if (T::index() > 0) return;
+        L::template each_of<L::count>([&](int k, int column) {
+            Vec<acc_t, L::step> v;
+#pragma unroll
+            for (int i = 0; i < L::step; i++) v.v[i] = mine[k][i];
+            L::put(part, k, column, v);
+        });
+    } else {
+        // Teams of one warp first, by shuffles; then one row of shared memory per warp or per team of warps.
+        constexpr int owners = T::per < 32 ? T::threads / 32 : T::rows;
+        __syncthreads(); // it may still be read
+        if constexpr (T::per < 32) {
+#pragma unroll
+            for (int k = 0; k < L::count; k++)
+#pragma unroll
+                for (int i = 0; i < L::step; i++)
+#pragma unroll
+                    for (int step = 16; step >= T::per; step /= 2)
+                        mine[k][i] += __shfl_xor_sync(0xffffffffu, mine[k][i], step);
+        }
+        int owner = T::per < 32 ? threadIdx.x / 32 : T::index();
+        if (owner < owners && (T::per >= 32 || threadIdx.x % 32 < T::per))
+            L::template each_of<L::count>([&](int k, int column) {
+#pragma unroll
+                for (int i = 0; i < L::step; i++)
+                    if (L::has(k, column + i)) all[owner * L::length + column + i] = mine[k][i];
+            });
+        __syncthreads();
+        for (int column = threadIdx.x; column < L::length; column += T::threads) {
+            acc_t sum = 0;
+#pragma unroll
+            for (int i = 0; i < owners; i++) sum += all[i * L::length + column];
+            part[column] = sum;
+        }
+    }
+}
+
+// Block (32, 32): the sums of 32 columns over all parts. Calls put(sum, column, value).
+template <int sums, i64 columns, class F> DEVICE void add_parts(u8* workspace, F put) {
+    using P = Parts<sums, columns>;
+    __shared__ acc_t tile[32][33];
+    i64 parts = P::count(workspace), first = (i64)blockIdx.x * 32;
+    for (int s = 0; s < sums; s++) {
+        acc_t sum = 0;
+#pragma unroll 8
+        for (i64 part = threadIdx.y; part < parts; part += 32) sum += P::at(workspace, part, s)[first + threadIdx.x];
+        __syncthreads();
+        tile[threadIdx.y][threadIdx.x] = sum;
+        __syncthreads();
+        sum = warp_all<Add>(tile[threadIdx.x][threadIdx.y]);
+        if (threadIdx.x == 0 && first + threadIdx.y < columns) put(s, first + threadIdx.y, sum);
+    }
+}

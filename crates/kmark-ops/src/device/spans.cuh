@@ -1,0 +1,129 @@
+// Runs of elements as 16-byte vectors of the memory they lie in, wherever they start, and loads and stores that leave
+// the caches to others.
+#pragma once
+#include "kmark.cuh"
+
+// ---- Bytes that are used once --------------------------------------------------------------------------------------
+
+#ifndef KMARK_EMULATE
+// Only of memory that the kernel does not write.
+DEVICE void load16(u32 (&w)[4], const void* p) {
+    asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "l"(p));
+}
+// What was computed from the words before this is not kept in registers for after it.
+DEVICE void forget(u32 (&w)[4]) { asm volatile("" : "+r"(w[0]), "+r"(w[1]), "+r"(w[2]), "+r"(w[3])); }
+DEVICE void store16(void* p, const u32 (&w)[4]) {
+    asm volatile("st.global.cs.v4.u32 [%0], {%1,%2,%3,%4};"
+                 ::"l"(p), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]) : "memory");
+}
+#else
+DEVICE void load16(u32 (&w)[4], const void* p) { memcpy(w, p, 16); }
+DEVICE void forget(u32 (&)[4]) {}
+DEVICE void store16(void* p, const u32 (&w)[4]) { memcpy(p, w, 16); }
+#endif
+
+// V elements in the registers they fill: a Vec of small elements that waits in registers may take one for each.
+template <class T, int V> struct alignas(V * sizeof(T)) Pack {
+    u32 w[V * sizeof(T) / 4];
+};
+template <class T> struct Pack<T, 1> {
+    T w;
+};
+template <class T, int V> DEVICE Vec<T, V> unpack(const Pack<T, V>& p) {
+    Vec<T, V> v;
+    memcpy(&v, &p, sizeof v);
+    return v;
+}
+template <class T, int V> DEVICE Pack<T, V> pack(const Vec<T, V>& v) {
+    Pack<T, V> p;
+    memcpy(&p, &v, sizeof v);
+    return p;
+}
+
+template <int V, class T> DEVICE Pack<T, V> load_once(const T* from) {
+    if constexpr (V * sizeof(T) == 16) {
+        Pack<T, V> p;
+        load16(p.w, from);
+        return p;
+    } else {
+        return *reinterpret_cast<const Pack<T, V>*>(from);
+    }
+}
+template <int V, class T> DEVICE void store_once(T* to, const Pack<T, V>& p) {
+    if constexpr (V * sizeof(T) == 16) store16(to, p.w);
+    else *reinterpret_cast<Pack<T, V>*>(to) = p;
+}
+
+// ---- Spans ---------------------------------------------------------------------------------------------------------
+
+// Elements of 16 bytes.
+template <class T> constexpr int lanes = 16 / (int)sizeof(T);
+
+template <class T> struct Bare { using type = T; };
+template <class T> struct Bare<const T> { using type = T; };
+
+// `n` elements as vectors of V, of which the first and the last may stick out: the first begins `lead` elements before
+// the first element. Two spans with the same lead have the same elements in vector i. I holds any index of an element.
+template <class T, int V = lanes<T>, class I = i64> struct Span {
+    using E = typename Bare<T>::type;
+    T* base;
+    int lead;
+    I end;      // lead + n
+    I whole_to; // vectors below lie inside and at multiples of their size, except the first if there is a lead
+
+    // Cut where memory is aligned.
+    __device__ __forceinline__ Span(T* start, i64 n) : Span(start, n, (int)((u64)start / sizeof(T) % V)) {}
+    // Cut as another span is.
+    __device__ __forceinline__ Span(T* start, i64 n, int lead) : base(start - lead), lead(lead), end((I)(lead + n)) {
+        whole_to = (u64)base % (V * sizeof(T)) == 0 ? end / V : 0;
+    }
+    __device__ __forceinline__ I vectors() const { return (end + V - 1) / V; }
+    __device__ __forceinline__ bool whole(I i) const { return i >= (lead > 0) && i < whole_to; }
+    __device__ __forceinline__ bool holds(I i, int j) const { return i * V + j >= lead && i * V + j < end; }
+
+    // Vector i; `fill` where it sticks out.
+    __device__ __forceinline__ Pack<E, V> get(I i, E fill) const {
+        if (whole(i)) return load_once<V, E>(base + i * V);
+        Pack<E, V> p;
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+            E e = holds(i, j) ? base[i * V + j] : fill;
+            if constexpr (sizeof(E) >= 4) {
+                memcpy(p.w + j * (sizeof(E) / 4), &e, sizeof e);
+            } else {
+                u32 bits = 0, at = j * sizeof(E) / 4, shift = j * 8 * sizeof(E) % 32;
+                memcpy(&bits, &e, sizeof e);
+                p.w[at] = shift == 0 ? bits : p.w[at] | bits << shift;
+            }
+        }
+        return p;
+    }
+    __device__ __forceinline__ void put(I i, const Pack<E, V>& p) const {
+        if (whole(i)) return store_once<V, E>(base + i * V, p);
+        Vec<E, V> v = unpack(p);
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+            if (holds(i, j)) base[i * V + j] = v.v[j];
+        }
+    }
+    // Vectors i, i + step, …: all loads are under way before the first is waited for.
+    template <int U> __device__ __forceinline__ void get(Pack<E, V> (&p)[U], I i, I step, E fill) const {
+        if (i >= (lead > 0) && i + (U - 1) * step < whole_to) {
+#pragma unroll
+            for (int k = 0; k < U; k++) p[k] = load_once<V, E>(base + (i + k * step) * V);
+        } else {
+#pragma unroll
+            for (int k = 0; k < U; k++) p[k] = get(i + k * step, fill);
+        }
+    }
+    template <int U> __device__ __forceinline__ void put(const Pack<E, V> (&p)[U], I i, I step) const {
+        if (i >= (lead > 0) && i + (U - 1) * step < whole_to) {
+#pragma unroll
+            for (int k = 0; k < U; k++) store_once<V, E>(base + (i + k * step) * V, p[k]);
+        } else {
+#pragma unroll
+            for (int k = 0; k < U; k++) put(i + k * step, p[k]);
+        }
+    }
+};

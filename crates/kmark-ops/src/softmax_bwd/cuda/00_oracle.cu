@@ -1,0 +1,35 @@
+// Backward of softmax in f64, a block for each row. Rows of dx add up to 0 as far as those of y add up to 1, which 16
+// bits do not say well enough.
+// kmark: derive y saved grid=min(m,sms*32) block=min(256,ceil(n,32)*32)
+// kmark: kernel judge grid=min(m,sms*32) block=min(256,ceil(n,32)*32)
+#include "row_truth.cuh"
+
+// The softmax of logits that are no tensor of this op, but distributed as those of the forward op are.
+KERNEL saved(const __grid_constant__ Args a) {
+    u64 key = fill_key(a.seed, "logits");
+    for (i64 row = blockIdx.x; row < a.m; row += gridDim.x) {
+        auto logit = [&](i64 c) { return 0.0 + 3.0 * normal(key, (u64)(row * a.n + c)); };
+        double max = logit(0);
+        for (i64 c = threadIdx.x; c < a.n; c += blockDim.x) max = fmax(max, logit(c));
+        max = block_all<Max>(max, max);
+        double total = row_total(a.n, [&](i64 c) { return exp(logit(c) - max); });
+        for (i64 c = threadIdx.x; c < a.n; c += blockDim.x) a.y.at(row, c) = down<y_t>(exp(logit(c) - max) / total);
+    }
+}
+
+KERNEL judge(const __grid_constant__ Args a) {
+    Judge<dx_t> dx(a.dx_gate);
+    double k = sum_slack(a.n);
+    for (i64 row = blockIdx.x; row < a.m; row += gridDim.x) {
+        const y_t* y = a.y.row(row);
+        const dy_t* dy = a.dy.row(row);
+        double dot = row_total(a.n, [&](i64 c) { return wide(y[c]) * wide(dy[c]); });
+        double size = row_total(a.n, [&](i64 c) { return wide(y[c]) * fabs(wide(dy[c])); });
+        for (i64 c = threadIdx.x; c < a.n; c += blockDim.x) {
+            double p = wide(y[c]), d = wide(dy[c]);
+            dx.put(row, c, p * (d - dot), k * p * (fabs(d) + size));
+        }
+        if constexpr (is<dx_t, acc_t>) dx.row_sum(row, 0.0);
+    }
+    dx.finish();
+}

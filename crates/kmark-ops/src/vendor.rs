@@ -1,0 +1,3 @@
+//! Libraries of others that compute an op on a GPU without Python.
+
+pub mod cublaslt;

@@ -1,0 +1,132 @@
+//! `kmark build`: compiles the kernels of a selection without a GPU, for any architecture, and looks at what the compiler
+//! says. Several processes share the work: NVRTC does not get faster with threads, and a crash of it stays in one.
+
+use super::{print, say};
+use crate::cli::BuildArgs;
+use crate::device::kernel_cache;
+use crate::error::{BUILD_FAILED, Error, Result};
+use crate::plan;
+use kmark_core::case::Case;
+use kmark_core::words::unknown;
+use kmark_device::cuda::jit::{Jit, complaints};
+use kmark_device::cuda::{For, compile_oracle};
+use kmark_device::{Fault, Impl};
+use kmark_ops::Entry;
+use kmark_ops::cuda::{ARCHITECTURES, headers};
+use std::collections::HashSet;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+/// One thing to compile.
+struct Job {
+    entry: &'static Entry,
+    case: Case,
+    /// `None` is the oracle.
+    kernel: Option<&'static dyn Impl>,
+    arch: String,
+}
+
+pub fn run(args: BuildArgs) -> Result<u8> {
+    let archs = archs(&args)?;
+    let jobs = jobs(&args, &archs)?;
+    Jit::nvrtc().map_err(Error::own)?;
+    if let Some((part, parts)) = args.part {
+        return Ok(work(jobs.into_iter().enumerate().filter(|(i, _)| i % parts == part).map(|(_, job)| job)));
+    }
+    let parts = std::thread::available_parallelism().map_or(1, |n| n.get()).min(jobs.len().max(1));
+    let mut children = Vec::new();
+    for part in 0..parts {
+        let exe = std::env::current_exe().map_err(|e| Error::own(format!("cannot find this program: {e}")))?;
+        let mut command = Command::new(exe);
+        command.args(std::env::args_os().skip(1)).args(["--part", &format!("{part}/{parts}")]).stdout(Stdio::piped());
+        children.push(command.spawn().map_err(|e| Error::own(format!("cannot start a compiler process: {e}")))?);
+    }
+    let (mut bad, mut died) = (Vec::new(), false);
+    for child in &mut children {
+        let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        bad.extend(lines.map_while(std::result::Result::ok));
+    }
+    for mut child in children {
+        died |= !child.wait().is_ok_and(|s| s.code().is_some_and(|c| c == 0 || c == BUILD_FAILED as i32));
+    }
+    for line in &bad {
+        print(&format!("{line}\n"))?;
+    }
+    if died {
+        say("a compiler process died; what it had to compile is unknown");
+    }
+    let kinds = jobs.iter().filter(|j| j.arch == archs[0]).count();
+    print(&format!("{} compilations ({kinds} for {}): {}\n", jobs.len(), archs[0], summary(&bad)))?;
+    Ok(if bad.is_empty() && !died { 0 } else { BUILD_FAILED })
+}
+
+fn summary(bad: &[String]) -> String {
+    let count = bad.iter().filter(|l| !l.starts_with(' ')).count();
+    if count == 0 { "no errors, no spills, no warnings".into() } else { format!("{count} with complaints") }
+}
+
+fn archs(args: &BuildArgs) -> Result<Vec<String>> {
+    if let Some(wrong) = args.arch.iter().find(|a| !ARCHITECTURES.contains(&a.as_str())) {
+        return Err(Error::usage(unknown("architecture", wrong, ARCHITECTURES.iter().copied())));
+    }
+    Ok(match args.arch.is_empty() {
+        true => ARCHITECTURES.iter().map(|a| a.to_string()).collect(),
+        false => args.arch.clone(),
+    })
+}
+
+/// Every kernel and oracle of the selection once per text that the compiler would see.
+fn jobs(args: &BuildArgs, archs: &[String]) -> Result<Vec<Job>> {
+    let (mut jobs, mut seen) = (Vec::new(), HashSet::new());
+    for case in plan::cases(&args.selection)?.0 {
+        let entry = kmark_ops::find(&case.op).expect("cases are made of known ops");
+        let claimed = entry.cuda.iter().copied().filter(|k| k.supports(&case).is_ok());
+        let oracle = (!args.no_oracles).then_some(None);
+        for kernel in oracle.into_iter().chain(claimed.map(Some)) {
+            let file = kernel.map(|k| k.kernel_file());
+            if matches!(file, Some(None)) {
+                continue; // a library's function is compiled by its makers
+            }
+            let directives = file.flatten().map(|f| f.directives).unwrap_or_default();
+            let sizes: Vec<String> = directives.constants.iter().map(|c| format!("{c}{}", case.axis(c))).collect();
+            let name = kernel.map_or("oracle", |k| k.name());
+            let key = format!("{name} {} {} {:?} {sizes:?}", case.op, case.dtype, case.attrs);
+            if !seen.insert(key) {
+                continue;
+            }
+            for arch in archs.iter().filter(|a| directives.runs_on(a)) {
+                jobs.push(Job { entry, case: case.clone(), kernel, arch: arch.clone() });
+            }
+        }
+    }
+    Ok(jobs)
+}
+
+/// Compiles, and prints what is wrong: a line for each job, the compiler's words below it.
+fn work(jobs: impl Iterator<Item = Job>) -> u8 {
+    let jit = Jit::new(kernel_cache());
+    let mut code = 0;
+    for job in jobs {
+        let log = match job.kernel {
+            Some(kernel) => {
+                let file = kernel.kernel_file().expect("only files are compiled");
+                file.compile(&jit, &job.arch, job.entry.op, &job.case, For::Kernel, "").map(|(_, log)| log)
+            }
+            None => compile_oracle(&jit, &job.arch, job.entry.op, &job.case, headers()),
+        };
+        let wrong = match log {
+            Err(Fault { message, .. }) => message.lines().map(String::from).collect(),
+            // An oracle is meant to be plain, not fast.
+            Ok(log) if job.kernel.is_none() => complaints(&log).into_iter().filter(|l| !l.contains("spill")).collect(),
+            Ok(log) => complaints(&log),
+        };
+        if !wrong.is_empty() {
+            let name = job.kernel.map_or("00_oracle", |k| k.name());
+            let mut text = format!("{} {} {name}\n", job.arch, job.case.id);
+            wrong.iter().for_each(|line| text.push_str(&format!("    {line}\n")));
+            let _ = print(&text);
+            code = BUILD_FAILED;
+        }
+    }
+    code
+}

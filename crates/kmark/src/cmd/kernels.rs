@@ -1,0 +1,73 @@
+//! What an author of a CUDA kernel needs to know of an op: what the compiler sees before the first line, and a file to
+//! start from.
+
+use kmark_core::case::{Case, DEFAULT_SEED};
+use kmark_core::dtype::DType;
+use kmark_device::cuda::{For, prelude};
+use kmark_ops::Entry;
+use std::fmt::Write;
+
+/// The op's first default case, in bf16 where it has that.
+fn example(e: &Entry) -> Case {
+    let sizes = e.op.default_configs()[0].split('x').map(|n| n.parse().expect("sizes are numbers"));
+    let axes = e.op.axes().iter().map(|a| a.name.to_string()).zip(sizes).collect();
+    let dtype = if e.op.dtypes().contains(&DType::Bf16) { DType::Bf16 } else { e.op.dtypes()[0] };
+    Case::new(e.op, dtype, &axes, &Default::default(), DEFAULT_SEED).expect("default shapes are cases")
+}
+
+/// Types, attributes and arguments as the compiler sees them, for the op's first default case.
+pub fn signature(e: &Entry) -> String {
+    let case = example(e);
+    let text = prelude(e.op, &case, &[], For::Kernel).expect("no constants are asked for");
+    let mut out = format!("// {}: {}\n// As for case {}; kernels are\n", e.op.name(), e.op.about(), case.id);
+    out.push_str("//     extern \"C\" __global__ void NAME(const __grid_constant__ Args a)\n");
+    out.push_str(&text);
+    out.push('\n');
+    out
+}
+
+/// A file that compiles and runs, and is rejected until its body computes something.
+pub fn template(e: &Entry) -> String {
+    let case = example(e);
+    let tensors = e.op.tensors(&case);
+    let out = tensors.iter().find(|t| t.role.is_output()).expect("an op has outputs").name;
+    let axes: Vec<&str> = e.op.axes().iter().map(|a| a.name).collect();
+    let mut text = String::new();
+    let mut line = |s: String| writeln!(text, "{s}").expect("a string takes everything");
+    line(format!("// {}: {}", e.op.name(), e.op.about()));
+    line("//".into());
+    line(format!("// kmark: kernel mine grid={out}.rows block=256"));
+    line("//".into());
+    line("// A kernel line says how to launch: grid=E[,E[,E]] block=E[,E[,E]] shared=E cluster=E; several lines are several".into());
+    line(
+        "// launches in order. Expressions (no spaces; + - * / % ?: == <, ceil(a,b), min(a,b), max(a,b)) know the axes"
+            .into(),
+    );
+    line(format!(
+        "// ({}), numeric attributes, NAME.rows, NAME.cols, NAME.pitch of a tensor, sms and size (bytes of the dtype).",
+        axes.join(", ")
+    ));
+    line(
+        "// Further lines: workspace BYTES; constants AXIS,… (sizes as constants, upper case); only dtype=bf16,f16;"
+            .into(),
+    );
+    line(format!(
+        "// require CONDITION; arch sm_90a; flags --use_fast_math. Arguments and types: kmark list ops {} --signature",
+        e.op.name()
+    ));
+    line(String::new());
+    line("extern \"C\" __global__ void mine(const __grid_constant__ Args a) {".into());
+    line("    i64 row = blockIdx.x;".into());
+    for t in &tensors {
+        let role = if t.role.is_output() { "written" } else { "read" };
+        let shape: Vec<String> = t.shape.iter().map(|d| d.to_string()).collect();
+        line(format!("    // a.{}: {}, {} of {} in this op's first case", t.name, role, shape.join(" x "), t.dtype));
+    }
+    line(format!("    for (i64 c = threadIdx.x; c < a.{out}.cols; c += blockDim.x) {{"));
+    line(format!(
+        "        a.{out}.at(row, c) = down<{out}_t>(0.0f); // up(x) widens an element to float, down<T>(v) rounds to T"
+    ));
+    line("    }".into());
+    line("}".into());
+    text
+}

@@ -1,0 +1,92 @@
+//! Which device a command runs on: what was typed, what there is, and how a worker opens it.
+
+use crate::env;
+use crate::error::{Error, Result};
+use kmark_core::record::DeviceId;
+use kmark_core::words::unknown;
+use kmark_device::cpu::Cpu;
+use kmark_device::cuda::{Cuda, Driver};
+use kmark_device::{Device, Fault};
+use std::path::PathBuf;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Choice {
+    Cpu,
+    Cuda(usize),
+}
+
+impl Choice {
+    /// `auto` is the first GPU, or the CPU where there is none.
+    pub fn parse(word: &str) -> Result<Choice> {
+        let number = |n: &str| n.parse().map_err(|_| Error::usage(format!("--device {word}: write it like cuda:0")));
+        match word {
+            "cpu" => Ok(Choice::Cpu),
+            "auto" => Ok(if gpus().is_ok_and(|n| n > 0) { Choice::Cuda(0) } else { Choice::Cpu }),
+            "cuda" => Choice::Cuda(0).checked(),
+            w => match w.strip_prefix("cuda:") {
+                Some(n) => Choice::Cuda(number(n)?).checked(),
+                None => Err(Error::usage(unknown("device", w, ["auto", "cpu", "cuda"]))),
+            },
+        }
+    }
+
+    fn checked(self) -> Result<Choice> {
+        let Choice::Cuda(ordinal) = self else { return Ok(self) };
+        match gpus() {
+            Err(why) => Err(Error::usage(format!("--device cuda: {why}"))),
+            Ok(count) if ordinal >= count => {
+                Err(Error::usage(format!("--device cuda:{ordinal}: there are {count} GPUs, counted from 0")))
+            }
+            Ok(_) => Ok(self),
+        }
+    }
+
+    /// As records name it.
+    pub fn kind(self) -> &'static str {
+        match self {
+            Choice::Cpu => "cpu",
+            Choice::Cuda(_) => "cuda",
+        }
+    }
+
+    /// As it is typed.
+    pub fn word(self) -> String {
+        match self {
+            Choice::Cpu => "cpu".into(),
+            Choice::Cuda(n) => format!("cuda:{n}"),
+        }
+    }
+
+    /// Without opening it.
+    pub fn id(self) -> Result<DeviceId> {
+        match self {
+            Choice::Cpu => Ok(Cpu::new(&env::cpu_name()).id()),
+            Choice::Cuda(n) => {
+                let failed = |f: Fault| Error::own(f.message);
+                let driver = Driver::get().map_err(Error::own)?;
+                let name = driver.device_name(n as i32).map_err(failed)?;
+                Ok(DeviceId { kind: "cuda".into(), name, id: driver.device_uuid(n as i32).map_err(failed)? })
+            }
+        }
+    }
+
+    /// For a worker.
+    pub fn open(self) -> std::result::Result<Box<dyn Device>, Fault> {
+        match self {
+            Choice::Cpu => Ok(Box::new(Cpu::new(&env::cpu_name()))),
+            Choice::Cuda(n) => Ok(Box::new(Cuda::open(n, kernel_cache(), kmark_ops::cuda::headers())?)),
+        }
+    }
+}
+
+/// How many GPUs the driver knows; `Err` says why there is no driver.
+pub fn gpus() -> std::result::Result<usize, String> {
+    Driver::get()?.device_count().map_err(|f| f.message)
+}
+
+/// Where compiled kernels are kept.
+pub fn kernel_cache() -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let ours = set("KMARK_CACHE").or_else(|| set("XDG_CACHE_HOME").map(|c| c.join("kmark")));
+    ours.or_else(|| set("HOME").map(|h| h.join(".cache/kmark"))).map(|c| c.join("kernels"))
+}

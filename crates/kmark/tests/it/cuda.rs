@@ -1,0 +1,313 @@
+//! The CUDA path from end to end on a stand-in for the driver and the compiler that runs kernels on the CPU: loading,
+//! order of calls, modes, faults, users' files; and the logic of every kernel and oracle on small cases. What is fast or
+//! slow cannot be seen here; what is right can.
+
+use crate::{kmark, records, text};
+use assert_cmd::Command;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::sync::{Mutex, OnceLock};
+
+/// Builds the stand-in into a folder of its own; `without` leaves a function out.
+fn build(folder: &str, without: Option<&str>) -> PathBuf {
+    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../kmark-device/tests/standin/build.sh");
+    let mut command = std::process::Command::new("sh");
+    command.arg(script).arg(&out).args(without.map(|w| format!("-DSTANDIN_WITHOUT_{w}")));
+    let built = command.output().expect("sh runs");
+    assert!(built.status.success(), "{}", text(&built.stderr));
+    out
+}
+
+fn standin() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| build("standin", None))
+}
+
+/// Tests that time take turns: a clock can be calibrated only where it gets some of the processor.
+static TIMED: Mutex<()> = Mutex::new(());
+
+fn on_standin(folder: &Path, args: &[&str]) -> Command {
+    let mut command = kmark(args);
+    command.env("KMARK_CUDA_PATH", folder).env("KMARK_STANDIN", folder);
+    // Kept between runs of the tests: the key is everything that a result depends on.
+    command.env("KMARK_CACHE", folder.join("cache"));
+    // Roofs are measured on as much as a card has; a small one takes seconds.
+    command.env("KMARK_STANDIN_MEMORY", "33554432");
+    command
+}
+
+fn cuda(args: &[&str]) -> Output {
+    on_standin(standin(), args).output().expect("the binary runs")
+}
+
+/// Runs `rmsnorm` on small cases with some impl, and its records.
+fn run_rmsnorm(extra: &[&str]) -> (Vec<serde_json::Value>, Output) {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let mut args = vec!["run", "rmsnorm", "--device", "cuda", "--dtype", "bf16", "--configs", "5x17,16x64"];
+    args.extend(["--budget", "10ms", "--rounds", "3", "--out", out.to_str().unwrap()]);
+    args.extend(extra);
+    let turn = TIMED.lock().unwrap_or_else(|e| e.into_inner());
+    let result = cuda(&args);
+    drop(turn);
+    (records(&out), result)
+}
+
+#[test]
+fn a_run_on_a_gpu_verifies_times_and_records() {
+    let (records, result) = run_rmsnorm(&[]);
+    assert_eq!(result.status.code(), Some(0), "{}", text(&result.stderr));
+    assert_eq!(records.len(), 2);
+    for r in records {
+        assert_eq!((r["status"].as_str(), r["device"]["kind"].as_str()), (Some("ok"), Some("cuda")), "{r}");
+        assert!(r["device"]["id"].as_str().unwrap().starts_with("GPU-"), "{r}");
+        assert_eq!(r["samples_ns"].as_array().unwrap().len(), r["clock_mhz"].as_array().unwrap().len());
+        assert!(r["kernels"][0]["registers"].as_u64().is_some(), "{r}");
+        assert!(r["times"]["build_ns"].as_f64().unwrap() > 0.0 && r["times"]["first_call_ns"].as_f64().unwrap() > 0.0);
+        assert!(r["verify"]["checks"].as_u64().unwrap() >= 3, "{r}");
+    }
+}
+
+#[test]
+fn every_mode_works() {
+    for mode in [&["--cache", "hot"][..], &["--graph"], &["--e2e"]] {
+        let (records, result) = run_rmsnorm(mode);
+        assert_eq!(result.status.code(), Some(0), "{mode:?} {}", text(&result.stderr));
+        let word = mode[mode.len() - 1].trim_start_matches('-');
+        assert!(records.iter().all(|r| r["status"] == "ok" && r["mode"] == word), "{mode:?} {records:?}");
+    }
+}
+
+/// What is timed stands alone between the events, behind the blocker, on a flushed cache.
+#[test]
+fn a_cold_sample_is_enqueued_in_its_order() {
+    let _turn = TIMED.lock().unwrap_or_else(|e| e.into_inner());
+    let dir = tempfile::tempdir().unwrap();
+    let (log, out) = (dir.path().join("log"), dir.path().join("out"));
+    let args = ["run", "rmsnorm", "--device", "cuda", "--dtype", "f32", "--configs", "16x64", "--budget", "5ms"];
+    let mut command = on_standin(standin(), &args);
+    command.args(["--rounds", "1", "--skip-verify", "--out", out.to_str().unwrap()]).env("KMARK_STANDIN_LOG", &log);
+    command.assert().success();
+    let log = std::fs::read_to_string(log).unwrap();
+    let calls: Vec<&str> = log.lines().map(|l| l.split(" grid").next().unwrap()).collect();
+    let timed = calls.iter().rposition(|c| c.contains("rms")).expect("the kernel was launched");
+    let order =
+        ["km_flush_write", "km_flush_read", "km_hold", "km_stamp", "cuEventRecord", "rms", "cuEventRecord", "km_stamp"];
+    let about: Vec<&&str> =
+        calls[..timed + 3].iter().rev().filter(|c| c.contains("Launch") || c.contains("EventRecord")).take(8).collect();
+    for (call, want) in about.iter().rev().zip(order) {
+        assert!(call.contains(want), "{want} expected, {call} found in {about:?}");
+    }
+}
+
+#[test]
+fn a_graph_replays_more_memory_than_the_cache_holds() {
+    let _turn = TIMED.lock().unwrap_or_else(|e| e.into_inner());
+    let dir = tempfile::tempdir().unwrap();
+    let (log, out) = (dir.path().join("log"), dir.path().join("out"));
+    let args =
+        ["run", "stream", "--device", "cuda", "--dtype", "f32", "--configs", "65536", "--budget", "5ms", "--graph"];
+    let mut command = on_standin(standin(), &args);
+    command.args(["--rounds", "1", "--impl", "cuda/01_plain", "--out", out.to_str().unwrap()]);
+    command.env("KMARK_STANDIN_LOG", &log).assert().success();
+    let log = std::fs::read_to_string(log).unwrap();
+    let captured = log.lines().skip_while(|l| !l.starts_with("cuStreamBeginCapture"));
+    let launches =
+        captured.take_while(|l| !l.starts_with("cuStreamEndCapture")).filter(|l| l.contains("Launch")).count();
+    // The stand-in has 1 MiB of cache, a copy of 65536 floats moves half of one.
+    assert!(launches >= 4, "{launches} launches in the graph");
+}
+
+#[test]
+fn what_a_driver_lacks_or_does_not_explain_is_said() {
+    let _turn = TIMED.lock().unwrap_or_else(|e| e.into_inner());
+    let says = |out: Output, code: i32, words: &str| {
+        let err = text(&out.stderr) + &text(&out.stdout);
+        assert_eq!(out.status.code(), Some(code), "{err}");
+        assert!(err.contains(words) && !err.contains("panicked"), "{err}");
+    };
+    let fail =
+        |what: &str, args: &[&str]| on_standin(standin(), args).env("KMARK_STANDIN_FAIL", what).output().unwrap();
+    let run = ["run", "rmsnorm", "--device", "cuda", "--dtype", "f32", "--configs", "4x4", "--quiet"];
+    says(fail("cuInit:1=9999", &run), 2, "error 9999, which this driver does not explain");
+    says(fail("cuInit:1=100", &run), 2, "no CUDA-capable device");
+    says(cuda(&["run", "--device", "cuda:7"]), 2, "there are 1 GPUs, counted from 0");
+    let none = kmark(&run).env("KMARK_CUDA_PATH", "/nowhere").output().unwrap();
+    if none.status.code() != Some(0) {
+        says(none, 2, "no CUDA driver");
+    }
+    let old = build("standin-without-graphs", Some("cuStreamBeginCapture_v2"));
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let mut command = on_standin(&old, &run[..8]);
+    let result = command.args(["--graph", "--budget", "5ms", "--out", out.to_str().unwrap()]).output().unwrap();
+    assert_eq!(result.status.code(), Some(0), "what cannot be had fails no run: {}", text(&result.stderr));
+    let record = &records(&out)[0];
+    assert_eq!(record["status"], "unavailable");
+    assert!(record["message"].as_str().unwrap().contains("has no cuStreamBeginCapture: it is too old"), "{record}");
+}
+
+#[test]
+fn memory_that_a_card_does_not_have_is_recorded() {
+    let _turn = TIMED.lock().unwrap_or_else(|e| e.into_inner());
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let args = ["run", "stream", "--device", "cuda", "--dtype", "f32", "--configs", "33554432", "--quiet"];
+    let mut command = on_standin(standin(), &args);
+    command.args(["--impl", "cuda/01_plain", "--out", out.to_str().unwrap()]).env("KMARK_STANDIN_MEMORY", "200000000");
+    assert_eq!(command.output().unwrap().status.code(), Some(6));
+    assert_eq!(records(&out)[0]["status"], "out-of-memory");
+}
+
+/// Users' files, right and wrong.
+const GOOD: &str = include_str!("../../../../examples/rmsnorm.cu");
+
+fn with_file(name: &str, source: &str, extra: &[&str]) -> (Vec<serde_json::Value>, Output) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join(name);
+    std::fs::write(&path, source).unwrap();
+    let word = format!("{}:mine", path.display());
+    run_rmsnorm(&[&["--impl", &word, "--impl", "cuda/*"][..], extra].concat())
+}
+
+/// The user's kernel gets `status`, ours beside it is `ok`.
+fn becomes(source: &str, status: &str, code: i32, says: &str, extra: &[&str]) {
+    let (records, result) = with_file("mine.cu", source, extra);
+    assert_eq!(result.status.code(), Some(code), "{}", text(&result.stderr));
+    for r in records {
+        let mine = r["impl"].as_str().unwrap().contains("mine.cu");
+        assert_eq!(r["status"], if mine { status } else { "ok" }, "{r}");
+        assert!(!mine || r["message"].as_str().unwrap().contains(says), "{r}");
+    }
+}
+
+#[test]
+fn a_users_kernel_is_verified_and_timed_beside_ours() {
+    assert!(GOOD.lines().count() < 40);
+    becomes(GOOD, "ok", 0, "", &[]);
+}
+
+#[test]
+fn a_wrong_kernel_is_rejected_with_place_and_size() {
+    becomes(&GOOD.replace("+ acc_t(EPS)", "+ acc_t(0.5)"), "wrong", 5, "elements of y are wrong; y[", &[]);
+}
+
+#[test]
+fn a_kernel_that_does_not_compile_shows_its_own_lines() {
+    let broken = GOOD.replace("a.x.at(row, c)", "a.xx.at(row, c)");
+    becomes(&broken, "build-failed", 6, "mine.cu:", &[]);
+    let (records, _) = with_file("mine.cu", &broken, &[]);
+    let line = broken.lines().position(|l| l.contains("a.xx")).unwrap() + 1;
+    let message = records.iter().find_map(|r| r["message"].as_str().filter(|m| !m.is_empty())).unwrap();
+    assert!(message.contains(&format!("mine.cu:{line}")), "{message}");
+}
+
+#[test]
+fn a_kernel_that_faults_or_oversteps_or_never_ends_is_recorded_as_that() {
+    let put = "a.y.at(row, c) =";
+    assert!(GOOD.contains(put));
+    becomes(&GOOD.replace(put, "a.y.ptr[1ll << 40] ="), "crashed", 6, "illegal memory access", &[]);
+    becomes(
+        &GOOD.replace(put, "if (row == 0 && c == 0) a.y.row(a.y.rows)[0] = a.y.at(0, 0);\n        a.y.at(row, c) ="),
+        "wrong",
+        5,
+        "past the end of y",
+        &[],
+    );
+    let forever = GOOD.replace(put, "while (a.m > 0) __nanosleep(1000);\n        a.y.at(row, c) =");
+    becomes(&forever, "hung", 6, "no answer after", &["--deadline", "2s"]);
+}
+
+#[test]
+fn bad_kernel_files_get_one_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("mine.cu");
+    for (source, words) in [
+        ("__global__ void mine() {}", "no line `// kmark: kernel"),
+        ("// kmark: kernal mine grid=1 block=1", "did you mean 'kernel'"),
+        ("// kmark: kernel other grid=1 block=1", "unknown kernel 'mine'"),
+    ] {
+        std::fs::write(&path, source).unwrap();
+        let out = cuda(&["run", "rmsnorm", "--device", "cuda", "--impl", &format!("{}:mine", path.display())]);
+        let err = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(2), "{err}");
+        assert!(err.contains(words) && err.trim().lines().count() == 1, "{err}");
+    }
+    let out = cuda(&["run", "rmsnorm", "--device", "cuda", "--impl", "./nowhere.cu"]);
+    assert_eq!(out.status.code(), Some(2));
+    let out = kmark(&["run", "rmsnorm", "--device", "cpu", "--impl", path.to_str().unwrap()]).output().unwrap();
+    assert_eq!(out.status.code(), Some(2), "{}", text(&out.stderr));
+}
+
+#[test]
+fn signature_and_template_are_printed_and_the_template_runs() {
+    let out = cuda(&["list", "ops", "rmsnorm", "--signature"]);
+    assert!(text(&out.stdout).contains("Tensor<const x_t> x;"), "{}", text(&out.stdout));
+    for entry in kmark_ops::OPS {
+        assert_eq!(cuda(&["list", "ops", "--template", entry.op.name()]).status.code(), Some(0));
+    }
+    let template = text(&cuda(&["list", "ops", "--template", "rmsnorm"]).stdout);
+    becomes(&template, "wrong", 5, "elements of y are wrong", &[]);
+}
+
+/// A case or two of every op, small: oracles and inputs against the host's, every rung against its oracle, mutants
+/// rejected.
+fn every_op() -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/every_op.toml").display().to_string()
+}
+
+#[test]
+fn oracles_on_the_card_agree_with_the_hosts() {
+    let out = cuda(&["verify", &every_op(), "--device", "cuda", "--oracle", "--quiet", "--json"]);
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stdout));
+}
+
+#[test]
+fn every_kernel_computes_its_op() {
+    let out = cuda(&["verify", &every_op(), "--device", "cuda", "--quiet", "--json"]);
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stdout));
+}
+
+/// Of some ops; the gate is one for all, and a real card is asked about all of `smoke`.
+#[test]
+fn the_gate_on_the_card_rejects_mutants() {
+    let dir = tempfile::tempdir().unwrap();
+    let suite = dir.path().join("some.toml");
+    let cases = "[[cases]]\nop = [\"rmsnorm-bwd\", \"softmax\", \"cross-entropy-bwd\"]\ndtype = \"f32\"\nm = 17\nn = 129\n\
+                 [[cases]]\nop = \"gemm\"\ndtype = \"bf16\"\nconfigs = [\"33x70x65\"]\n\
+                 [[cases]]\nop = \"attention-decode\"\ndtype = \"f32\"\npage = 16\nconfigs = [\"3x70x4x2x24\"]\n";
+    std::fs::write(&suite, cases).unwrap();
+    let suite = suite.display().to_string();
+    let out = cuda(&["verify", &suite, "--device", "cuda", "--mutants", "--deadline", "300s"]);
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stdout));
+}
+
+/// The real compiler, from the Python environment that `./check` makes: no GPU, no toolkit.
+fn nvrtc() -> PathBuf {
+    let python = std::env::var_os("KMARK_PYTHON")
+        .map(PathBuf::from)
+        .unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/numpy-env/bin/python"));
+    let find = "import nvidia, pathlib; print(next(pathlib.Path(list(nvidia.__path__)[0]).glob('*/lib/libnvrtc.so.*')).parent)";
+    let found = std::process::Command::new(&python).args(["-c", find]).output();
+    match found {
+        Ok(out) if out.status.success() => PathBuf::from(text(&out.stdout).trim()),
+        _ => panic!("{} has no nvidia-cuda-nvrtc; ./check installs it, or set KMARK_PYTHON", python.display()),
+    }
+}
+
+/// Without errors, spills or warnings: every kernel and oracle in two dtypes for Ampere and Hopper, in one for the others.
+/// (Every case of `smoke` was compiled for Hopper by the run in `evidence/`, whose test looks at spills.)
+#[test]
+fn every_kernel_compiles_for_every_architecture() {
+    let folder = nvrtc();
+    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled");
+    for args in [
+        &["build", &every_op(), "--arch", "sm_90a"][..],
+        &["build", &every_op(), "--arch", "sm_80", "--no-oracles"],
+        &["build", &every_op(), "--arch", "sm_86,sm_89,sm_100a,sm_120a", "--no-oracles", "--dtype", "bf16,f8e4m3"],
+    ] {
+        let out = kmark(args).env("KMARK_CUDA_PATH", &folder).env("KMARK_CACHE", &cache).output().unwrap();
+        assert_eq!(out.status.code(), Some(0), "{}{}", text(&out.stdout), text(&out.stderr));
+    }
+}
