@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// A CUDA kernel of ours: one row of an op's table, made by [`kernel!`].
+/// A CUDA kernel of ours: one row of an op's table, made by `kernel!`.
 pub struct CudaImpl {
     /// Under `src/`.
     pub path: &'static str,
