@@ -137,8 +137,8 @@ pub trait Device {
     fn rotation(&self, _bytes: u64) -> usize {
         0
     }
-    /// What `launch` enqueues, as one graph.
-    fn capture(&self, _launch: &mut dyn Launch) -> Result<Box<dyn Launch>, Fault> {
+    /// What `launch` enqueues, as one graph, which keeps alive what it runs.
+    fn capture(&self, _launch: Box<dyn Launch>) -> Result<Box<dyn Launch>, Fault> {
         Err(Fault::new(Status::Unsupported, format!("the {} device has no graphs", self.id().kind)))
     }
     /// What the device was seen to do since this was last asked.

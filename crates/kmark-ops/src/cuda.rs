@@ -20,7 +20,7 @@ pub struct CudaImpl {
     pub source: &'static str,
 }
 
-/// A row: `kernel!("rmsnorm/cuda/01_rows", "the idea")`.
+/// A row: `kernel!("rmsnorm", "01_rows", "the idea")`.
 macro_rules! kernel {
     ($op:literal, $name:literal, $about:literal) => {
         $crate::cuda::CudaImpl {

@@ -1,6 +1,7 @@
 //! One case at a time: verify every impl, then let them take turns in random order, then check what was timed. The host
 //! owns the budget; the workers own the clock. Results are records; nothing is printed or written here.
 
+use crate::device::Choice;
 use crate::host::{Limits, Workers};
 use crate::plan::Planned;
 use crate::units;
@@ -108,11 +109,14 @@ impl Bench<'_> {
 
     fn limits(&self, planned: &Planned) -> Limits {
         let bytes = planned.case.tensor_bytes(planned.entry.op);
-        // Plain loops and the oracle pass through memory at some 20 MB/s at the worst, and compute at 200 MFLOP/s.
         let flops = planned.entry.op.cost(&planned.case).flops;
-        let time = self.deadline + Duration::from_secs_f64(bytes as f64 / 20e6 + flops as f64 / 2e8);
+        let on_card = self.workers.device() != Choice::Cpu;
+        // Plain loops and the oracle pass through memory at some 20 MB/s at the worst, and compute at 200 MFLOP/s; on a
+        // card it is a thousand times as much.
+        let (rate, speed) = if on_card { (2e10, 2e11) } else { (2e7, 2e8) };
+        let time = self.deadline + Duration::from_secs_f64(bytes as f64 / rate + flops as f64 / speed);
         // A process that uses a GPU maps much that it does not fill.
-        let more = if self.workers.hellos.values().any(|h| h.memory.is_some()) { 4 * WORKER_MEMORY } else { 0 };
+        let more = if on_card { 4 * WORKER_MEMORY } else { 0 };
         Limits { time, memory: 3 * bytes + WORKER_MEMORY + more }
     }
 

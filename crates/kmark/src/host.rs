@@ -61,6 +61,10 @@ impl Workers {
         }
     }
 
+    pub fn device(&self) -> Choice {
+        self.device
+    }
+
     /// Changes when a state in the family's worker is lost; 0 before its first start.
     pub fn generation(&self, family: &str) -> u32 {
         self.generations.get(family).copied().unwrap_or(0)

@@ -79,9 +79,14 @@ impl Launch for Rotation {
     }
 }
 
+/// Apart from the worker, so that what is prepared can be changed meanwhile.
+fn opened(device: &std::result::Result<Box<dyn Device>, String>) -> std::result::Result<&dyn Device, Fault> {
+    device.as_deref().map_err(|why| Fault::new(Status::Unavailable, why.clone()))
+}
+
 impl Worker<'_> {
     fn device(&self) -> std::result::Result<&dyn Device, Fault> {
-        self.device.as_deref().map_err(|why| Fault::new(Status::Unavailable, why.clone()))
+        opened(&self.device)
     }
 
     fn answer(&mut self, request: Request) -> Reply {
@@ -123,7 +128,7 @@ impl Worker<'_> {
                 Reply::Prepared { times, kernels, notes, busy_ns: busy() }
             }
             Request::Sample { impl_name, rule, warmup, gate } => {
-                let device = self.device.as_deref().map_err(|why| Fault::new(Status::Unavailable, why.clone()))?;
+                let device = opened(&self.device)?;
                 let lost = || Fault::new(Status::Crashed, format!("{impl_name} was not prepared"));
                 let Prepared { problems, launches, mode, .. } = self.prepared.as_mut().ok_or_else(lost)?;
                 let launch = launches.get_mut(&impl_name).ok_or_else(lost)?;
@@ -168,7 +173,7 @@ impl Worker<'_> {
             let problems = problems.collect::<std::result::Result<_, Fault>>()?;
             self.prepared = Some(Prepared { case: case.clone(), mode, problems, launches: HashMap::new() });
         }
-        let device = self.device.as_deref().map_err(|why| Fault::new(Status::Unavailable, why.clone()))?;
+        let device = opened(&self.device)?;
         let prepared = self.prepared.as_mut().expect("just made");
         let start = Instant::now();
         let bound = prepared.problems.iter().map(|p| imp.bind(device, &case, p.buffers()));
@@ -184,7 +189,7 @@ impl Worker<'_> {
         let launch = match mode {
             Mode::Graph => {
                 prepared.problems.iter().try_for_each(|p| p.reset())?;
-                device.capture(&mut Rotation(launches))?
+                device.capture(Box::new(Rotation(launches)))?
             }
             _ => launches.remove(0),
         };

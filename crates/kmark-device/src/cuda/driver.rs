@@ -4,7 +4,7 @@
 
 mod queue;
 
-pub use queue::{Event, Function, Graph, Module, Queue};
+pub use queue::{Event, Function, Graph, LAUNCH_FAILED, Module, Queue};
 
 use super::library::{Library, MISSING, functions};
 use crate::Fault;

@@ -18,7 +18,7 @@ mod program;
 mod sample;
 
 pub use cublaslt::{Matmul, Matrix, Product};
-pub use driver::{Driver, Queue, TensorMap, TileOf};
+pub use driver::{Driver, LAUNCH_FAILED, Queue, TensorMap, TileOf};
 pub use library::PATH_VARIABLE;
 pub use memory::Block;
 pub use nvml::{Nvml, State};
@@ -177,10 +177,10 @@ impl Device for Cuda {
         (2 * self.0.l2_bytes as u64).div_ceil(bytes.max(1)).clamp(1, 512) as usize + 1
     }
 
-    fn capture(&self, launch: &mut dyn Launch) -> Result<Box<dyn Launch>, Fault> {
+    fn capture(&self, mut launch: Box<dyn Launch>) -> Result<Box<dyn Launch>, Fault> {
         let graph = self.0.queue.capture(|| launch.launch())?;
         let queue = Arc::clone(&self.0.queue);
-        Ok(Box::new(sample::Replay { queue, graph }))
+        Ok(Box::new(sample::Replay { queue, graph, _launch: launch }))
     }
 
     fn conditions(&self) -> Option<Conditions> {

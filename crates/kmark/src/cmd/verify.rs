@@ -10,6 +10,7 @@ use crate::host::Workers;
 use crate::plan::{Planned, plan};
 use kmark_core::gate::Verify;
 use kmark_core::record::{Mode, Phases, Settings, Status};
+use kmark_device::cuda::LAUNCH_FAILED;
 use kmark_device::{Fault, Impl};
 use kmark_ops::mutants;
 use serde::Serialize;
@@ -113,9 +114,11 @@ fn against_host(bench: &mut Bench, planned: &Planned) -> Line {
     Line { case, impl_name, status, verify: None, message }
 }
 
-/// A mutant that is not rejected is as bad as an impl that is. One that crashes or hangs is caught as that.
+/// A mutant that is not rejected is as bad as an impl that is. A kernel launched or compiled wrongly may fault on the card
+/// instead of giving a wrong answer; nothing else may.
 fn is_bad(line: &Line, mutants: bool) -> bool {
-    let caught = matches!(line.status, Status::Wrong | Status::Crashed | Status::Hung);
+    let on_card = line.status == Status::Crashed && line.message.starts_with(LAUNCH_FAILED);
+    let caught = line.status == Status::Wrong || (on_card && mutants::may_fault(&line.impl_name));
     if mutants { !caught } else { line.status.is_failure() }
 }
 

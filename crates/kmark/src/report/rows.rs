@@ -112,7 +112,7 @@ fn row(data: &RunData, r: &Record, floor: f64, options: &Options) -> Row {
 const MATRIX_MARGIN: f64 = 1.25;
 /// Nor is a pattern of traffic: a kernel whose mix of reads and writes lies between two patterns, or whose bursts suit the
 /// memory better, is faster by a little (0.8 % seen on an H200).
-const TRAFFIC_MARGIN: f64 = 1.03;
+const TRAFFIC_MARGIN: f64 = 1.01;
 
 fn time(run: &Run, r: &Record, m: Median) -> Time {
     let rate = |ns: f64| r.cost.bytes() as f64 / ns;

@@ -6,6 +6,9 @@ use crate::cuda::directives::Shape;
 use kmark_core::record::Status;
 use std::ffi::{c_int, c_uint, c_void};
 
+/// How a fault of a kernel begins.
+pub const LAUNCH_FAILED: &str = "the launch failed";
+
 /// A device's context and one stream on it: all work of a worker, in order.
 pub struct Queue {
     driver: &'static Driver,
@@ -128,7 +131,7 @@ impl Queue {
     /// Waits for everything that was enqueued. Errors of kernels show here.
     pub fn wait(&self) -> Result<(), Fault> {
         // SAFETY: the stream is alive.
-        self.call(unsafe { self.driver.table.cuStreamSynchronize(self.stream) }, "the launch failed")
+        self.call(unsafe { self.driver.table.cuStreamSynchronize(self.stream) }, LAUNCH_FAILED)
     }
 
     /// Whether everything enqueued is done.
@@ -137,7 +140,7 @@ impl Queue {
         // SAFETY: the stream is alive.
         match unsafe { self.driver.table.cuStreamQuery(self.stream) } {
             NOT_READY => Ok(false),
-            code => self.call(code, "the launch failed").map(|()| true),
+            code => self.call(code, LAUNCH_FAILED).map(|()| true),
         }
     }
 
