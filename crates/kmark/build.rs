@@ -1,14 +1,21 @@
-//! Puts every `suites/*.toml` into the binary, so that adding a suite is adding a file.
+//! Puts every `suites/*.toml` and `baselines/*.toml` into the binary, so that adding one is adding a file.
 
 use std::fmt::Write;
 use std::path::Path;
 
 fn main() {
+    for folder in ["suites", "baselines"] {
+        embed(folder);
+    }
+}
+
+/// A table of names and texts, as `OUT_DIR/FOLDER.rs`.
+fn embed(folder: &str) {
     let root = std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it");
-    let suites = Path::new(&root).join("../../suites");
-    println!("cargo:rerun-if-changed={}", suites.display());
-    let mut files: Vec<_> = std::fs::read_dir(&suites)
-        .expect("the repository has a folder of suites")
+    let from = Path::new(&root).join("../..").join(folder);
+    println!("cargo:rerun-if-changed={}", from.display());
+    let mut files: Vec<_> = std::fs::read_dir(&from)
+        .expect("the repository has this folder")
         .map(|f| f.expect("readable folder").path())
         .filter(|p| p.extension().is_some_and(|e| e == "toml"))
         .collect();
@@ -21,5 +28,5 @@ fn main() {
     }
     table.push(']');
     let out = std::env::var("OUT_DIR").expect("cargo sets it");
-    std::fs::write(Path::new(&out).join("suites.rs"), table).expect("cargo's folder is writable");
+    std::fs::write(Path::new(&out).join(folder).with_extension("rs"), table).expect("cargo's folder is writable");
 }

@@ -91,6 +91,18 @@ impl Buffer {
         }
     }
 
+    /// Where the tensor lies, in the host's memory or a card's. It stays there as long as the buffer lives.
+    pub fn address(&self) -> u64 {
+        match &self.place {
+            Place::Host(memory) => {
+                let mut memory = memory.write().unwrap_or_else(|e| e.into_inner());
+                let payload = memory.payload();
+                memory.all_mut()[payload].as_mut_ptr() as u64
+            }
+            Place::Card(block) => block.address(),
+        }
+    }
+
     fn memory(&self) -> &RwLock<Memory> {
         match &self.place {
             Place::Host(memory) => memory,

@@ -64,10 +64,30 @@ impl<T: Impl + ?Sized> Impl for &T {
 pub trait Launch {
     /// Does the work, or enqueues it on the device.
     fn launch(&mut self) -> Result<(), Fault>;
+    /// Inputs have changed: brings up to date what was made of them outside the launch.
+    fn refresh(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+    /// Puts what the last launch returned into the case's tensors, where it did not write them itself. Never timed.
+    fn settle(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+    /// Memory that the last launch returned, if somebody else's code did the launching, which may use any stream; `None`
+    /// where every launch is ours.
+    fn returned(&self) -> Option<Vec<Span>> {
+        None
+    }
     /// What making it took and came to.
     fn built(&self) -> Built {
         Built::default()
     }
+}
+
+/// A piece of a device's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    pub address: u64,
+    pub bytes: usize,
 }
 
 /// What making a launch took and came to.
@@ -79,6 +99,8 @@ pub struct Built {
     pub tune_ns: Option<f64>,
     pub kernels: Vec<KernelFigures>,
     pub notes: Vec<String>,
+    /// What it does, where that is not quite what the op asks.
+    pub contract: Option<String>,
 }
 
 impl<F: FnMut()> Launch for F {
@@ -128,6 +150,10 @@ pub trait Device {
     fn sample(&self, timed: Timed) -> Result<Sample, Fault>;
     /// Waits for everything that was enqueued.
     fn wait(&self) -> Result<(), Fault> {
+        Ok(())
+    }
+    /// Launches once more, and says if work was done outside the stream that is timed. The problem has been reset.
+    fn check_order(&self, _launch: &mut dyn Launch, _buffers: &Buffers) -> Result<(), Fault> {
         Ok(())
     }
     /// Finds out whether the clock can be trusted.

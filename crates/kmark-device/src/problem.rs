@@ -34,12 +34,20 @@ pub fn bytes(op: &dyn Op, case: &Case) -> u64 {
 pub fn verify(device: &dyn Device, op: &'static dyn Op, imp: &dyn Impl, case: &Case) -> Result<Verify, Fault> {
     let mut problem = device.problem(op, case, case.seed)?;
     let mut launch = imp.bind(device, case, problem.buffers())?;
+    problem.reset()?; // binding may have tried itself out
     launch.launch()?;
+    launch.settle()?;
     let mut verify = problem.check()?;
     if verify.ok() {
         problem.refill(!case.seed)?;
+        launch.refresh()?;
         launch.launch()?;
+        launch.settle()?;
         verify.merge(problem.check()?);
+    }
+    if verify.ok() {
+        problem.reset()?;
+        device.check_order(&mut *launch, problem.buffers())?;
     }
     Ok(verify)
 }

@@ -4,6 +4,7 @@
 use crate::device::Choice;
 use crate::host::{Limits, Workers};
 use crate::plan::Planned;
+use crate::python;
 use crate::units;
 use kmark_core::fill::philox;
 use kmark_core::gate::Verify;
@@ -21,6 +22,8 @@ const MIN_SAMPLES: usize = 5;
 const MIN_ROUNDS: u32 = 3;
 /// The share of a visit's time that warming up may take.
 const WARMUP_SHARE: u64 = 4;
+/// More deadlines for a Python library's first steps: it may have to compile.
+const COMPILING: u32 = 4;
 /// What a worker may use beside the tensors of its case.
 const WORKER_MEMORY: u64 = 2 << 30;
 
@@ -54,7 +57,7 @@ impl Bench<'_> {
             self.check(planned, turn);
         }
         for turn in turns.iter_mut().filter(|t| !t.failed) {
-            self.prepare(planned, turn, limits);
+            self.prepare(planned, turn);
         }
         self.rounds(planned, &mut turns, limits, &mut step);
         for turn in turns.iter_mut().filter(|t| !t.failed) {
@@ -81,7 +84,8 @@ impl Bench<'_> {
         let family = family(impl_name);
         let request = Request::Verify { case: planned.case.clone(), impl_name: impl_name.to_string() };
         let start = Instant::now();
-        let reply = self.workers.ask(&family, &request, self.limits(planned));
+        let limits = self.first_limits(planned, &family);
+        let reply = self.workers.ask(&family, &request, limits);
         self.phases.verify_ns += start.elapsed().as_nanos() as u64;
         match reply? {
             Reply::Verified { verify, .. } => Ok(verify),
@@ -118,6 +122,12 @@ impl Bench<'_> {
         // A process that uses a GPU maps much that it does not fill.
         let more = if on_card { 4 * WORKER_MEMORY } else { 0 };
         Limits { time, memory: 3 * bytes + WORKER_MEMORY + more }
+    }
+
+    /// What a step may take in which a library may still compile.
+    fn first_limits(&self, planned: &Planned, family: &str) -> Limits {
+        let limits = self.limits(planned);
+        if python::runs(family) { Limits { time: limits.time + COMPILING * self.deadline, ..limits } } else { limits }
     }
 
     fn turn(&self, planned: &Planned, imp: &'static dyn Impl, group: &str) -> Turn {
@@ -174,14 +184,16 @@ impl Bench<'_> {
         }
     }
 
-    fn prepare(&mut self, planned: &Planned, turn: &mut Turn, limits: Limits) {
+    fn prepare(&mut self, planned: &Planned, turn: &mut Turn) {
         let (case, impl_name) = (planned.case.clone(), turn.imp.name().to_string());
         let request = Request::Prepare { case, impl_name, mode: self.settings.mode };
         let start = Instant::now();
+        let limits = self.first_limits(planned, &turn.family);
         let reply = self.workers.ask(&turn.family, &request, limits);
         self.phases.prepare_ns += start.elapsed().as_nanos() as u64;
         match reply {
-            Ok(Reply::Prepared { times, kernels, notes, .. }) => {
+            Ok(Reply::Prepared { times, kernels, notes, contract, .. }) => {
+                turn.record.contract = contract.unwrap_or_else(|| planned.entry.op.contract(&planned.case));
                 turn.record.times = times;
                 turn.record.kernels = kernels;
                 turn.record.notes = notes;
@@ -223,7 +235,7 @@ impl Bench<'_> {
 
     fn visit(&mut self, planned: &Planned, turn: &mut Turn, limits: Limits, round: u32, slice: u64, gate: bool) {
         if turn.generation != self.workers.generation(&turn.family) {
-            self.prepare(planned, turn, limits); // another impl took the worker with it
+            self.prepare(planned, turn); // another impl took the worker with it
             if turn.failed {
                 return;
             }
@@ -272,6 +284,13 @@ impl Turn {
     /// A record that failed carries no times.
     fn fail(&mut self, fault: Fault) {
         self.failed = true;
+        if fault.status == Status::Wrong {
+            // What is no result at all never came to the gate.
+            let verify = self.record.verify.get_or_insert_default();
+            if verify.problems.is_empty() {
+                verify.problems.push(fault.message.clone());
+            }
+        }
         self.record.status = fault.status;
         self.record.message = fault.message;
         self.record.samples_ns.clear();

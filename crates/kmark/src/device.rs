@@ -70,6 +70,12 @@ impl Choice {
         }
     }
 
+    /// The GPU's architecture, such as `sm_90a`; none for a CPU.
+    pub fn arch(self) -> Option<String> {
+        let Choice::Cuda(n) = self else { return None };
+        Driver::get().ok()?.arch(n as i32).ok()
+    }
+
     /// For a worker.
     pub fn open(self) -> std::result::Result<Box<dyn Device>, Fault> {
         match self {

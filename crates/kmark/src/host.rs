@@ -4,6 +4,7 @@
 use crate::device::Choice;
 use crate::env;
 use crate::error::{Error, Result};
+use crate::python;
 use crate::units;
 use crate::worker::{REPLIES_FD, REQUESTS_FD};
 use command_fds::{CommandFdExt, FdMapping};
@@ -35,6 +36,8 @@ pub struct Workers {
     generations: HashMap<String, u32>,
     /// What the first worker of each family said of itself.
     pub hellos: HashMap<String, Hello>,
+    /// Families whose worker does not start, and why: it is not tried again.
+    absent: HashMap<String, String>,
     pub start_time: Duration,
     /// Time that workers spent on requests, by their own account.
     pub busy: Duration,
@@ -56,6 +59,7 @@ impl Workers {
             running: HashMap::new(),
             generations: HashMap::new(),
             hellos: HashMap::new(),
+            absent: HashMap::new(),
             start_time: Duration::ZERO,
             busy: Duration::ZERO,
         }
@@ -104,6 +108,18 @@ impl Workers {
         if self.running.contains_key(family) {
             return Ok(());
         }
+        if let Some(why) = self.absent.get(family) {
+            return Err(Error::own(why.clone()));
+        }
+        let first = !self.hellos.contains_key(family);
+        self.start_now(family).inspect_err(|e| {
+            if first {
+                self.absent.insert(family.to_string(), e.message.clone());
+            }
+        })
+    }
+
+    fn start_now(&mut self, family: &str) -> Result<()> {
         let start = Instant::now();
         let mut worker = Worker::spawn(family, self.device)?;
         let hello = Request::Hello { protocol: PROTOCOL, calibrate: self.calibrate };
@@ -133,15 +149,16 @@ struct Worker {
 impl Worker {
     fn spawn(family: &str, device: Choice) -> Result<Worker> {
         let failed = |what: &str, e: &dyn std::fmt::Display| Error::own(format!("cannot {what}: {e}"));
-        let exe = std::env::current_exe().map_err(|e| failed("find this program", &e))?;
         let (requests_rx, requests) = std::io::pipe().map_err(|e| failed("make a pipe", &e))?;
         let (replies, replies_tx) = std::io::pipe().map_err(|e| failed("make a pipe", &e))?;
-        let mut command = Command::new(exe);
-        command
-            .args(["worker", family, "--device", &device.word()])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        let mut command = if python::runs(family) {
+            python::worker(family, device)?
+        } else {
+            let mut own = Command::new(std::env::current_exe().map_err(|e| failed("find this program", &e))?);
+            own.args(["worker", family, "--device", &device.word()]);
+            own
+        };
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.env("RUST_BACKTRACE", "0"); // the log keeps the last words: what was wrong, not where it stood
         command.process_group(0); // so that it can be ended with everything it started
         command

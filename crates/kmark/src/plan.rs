@@ -4,6 +4,7 @@ use crate::cli::Selection;
 use crate::device::Choice;
 use crate::error::{Error, Result};
 use crate::faults;
+use crate::python;
 use crate::suite::{self, Group, Suite};
 use indexmap::IndexMap;
 use kmark_core::case::Case;
@@ -34,13 +35,17 @@ pub fn plan(selection: &Selection) -> Result<Plan> {
     let (cases, budget) = cases(selection)?;
     let device = Choice::parse(&selection.device)?;
     let users = users(&selection.impls, device)?;
-    check_patterns(&selection.impls, &cases, device)?;
+    let with_python = check_patterns(&selection.impls, &cases, device)?;
     let items = cases
         .into_iter()
         .map(|case| {
             let entry = kmark_ops::find(&case.op).expect("cases are made of known ops");
-            let ours = impls_of(entry, device.kind()).into_iter().filter(|i| wanted(&selection.impls, i.name()));
-            let impls = ours.chain(users.iter().copied()).collect();
+            let mut all = impls_of(entry, device.kind());
+            if with_python {
+                all.extend(python::impls_of(&case.op, device.kind()));
+            }
+            all.retain(|i| wanted(&selection.impls, i.name()));
+            let impls = all.into_iter().chain(users.iter().copied()).collect();
             Planned { entry, case, impls }
         })
         .filter(|p: &Planned| !p.impls.is_empty())
@@ -191,8 +196,13 @@ pub fn impls_of(entry: &'static Entry, device: &str) -> Vec<&'static dyn Impl> {
     entry.impls_on(device).iter().copied().chain(faults::of(entry, device)).collect()
 }
 
-/// Whether an impl's name is a file: `./mine.cu:entry`.
-pub fn is_file(name: &str) -> bool {
+/// Whether an impl's name is a file: `./mine.cu:entry` or `./mine.py:function`.
+fn is_file(name: &str) -> bool {
+    is_kernel_file(name) || python::is_file(name)
+}
+
+/// Whether an impl's name is a CUDA kernel in a file.
+pub fn is_kernel_file(name: &str) -> bool {
     let path = split_entry(name).0;
     [".cu", ".ptx", ".cubin"].iter().any(|end| path.ends_with(end))
 }
@@ -214,11 +224,14 @@ pub fn user_kernel(name: &str) -> Result<UserKernel> {
     UserKernel::new(name, Path::new(path), bytes, entry, beside.as_deref()).map_err(|e| wrong(&e))
 }
 
-/// The user's kernels among the patterns. They live as long as the program.
+/// The user's kernels and functions among the patterns. They live as long as the program.
 fn users(patterns: &[String], device: Choice) -> Result<Vec<&'static dyn Impl>> {
     let files = patterns.iter().filter(|p| is_file(p));
     files
         .map(|name| {
+            if python::is_file(name) {
+                return Ok(&*Box::leak(Box::new(python::user_function(name)?)) as &dyn Impl);
+            }
             let kernel = user_kernel(name)?;
             if device.kind() != "cuda" {
                 return Err(Error::usage(format!("--impl {name}: a CUDA kernel needs --device cuda")));
@@ -245,7 +258,8 @@ fn matches(pattern: &str, name: &str) -> bool {
     }
 }
 
-fn check_patterns(patterns: &[String], cases: &[Case], device: Choice) -> Result<()> {
+/// Every pattern must mean something. Whether some of them mean Python libraries, which are asked for by name only.
+fn check_patterns(patterns: &[String], cases: &[Case], device: Choice) -> Result<bool> {
     let mut known: Vec<&str> = Vec::new();
     for entry in kmark_ops::OPS.iter().filter(|e| cases.iter().any(|c| c.op == e.op.name())) {
         for imp in impls_of(entry, device.kind()) {
@@ -254,10 +268,24 @@ fn check_patterns(patterns: &[String], cases: &[Case], device: Choice) -> Result
             }
         }
     }
-    match patterns.iter().find(|p| !is_file(p) && !known.iter().any(|k| matches(p, k))) {
-        Some(p) => Err(Error::usage(unknown(&format!("impl on {}", device.kind()), p, known))),
-        None => Ok(()),
+    let others: Vec<&String> =
+        patterns.iter().filter(|p| !is_file(p) && !known.iter().any(|k| matches(p, k))).collect();
+    if others.is_empty() {
+        return Ok(false);
     }
+    let listed = python::catalogue();
+    let adapters = listed.unwrap_or_default().iter().filter(|a| cases.iter().any(|c| c.op == a.op));
+    for adapter in adapters.filter(|a| a.devices.iter().any(|d| d == device.kind())) {
+        if !known.contains(&adapter.name.as_str()) {
+            known.push(&adapter.name);
+        }
+    }
+    let Some(p) = others.iter().find(|p| !known.iter().any(|k| matches(p, k))) else { return Ok(true) };
+    let mut message = unknown(&format!("impl on {}", device.kind()), p, known);
+    if let Err(why) = listed {
+        message = format!("{message}; Python libraries could not be listed: {why}");
+    }
+    Err(Error::usage(message))
 }
 
 #[cfg(test)]

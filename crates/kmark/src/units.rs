@@ -29,6 +29,23 @@ pub fn parse_fraction(word: &str) -> Result<f64, String> {
     }
 }
 
+/// `60MiB`, `1GiB`, `500KiB`, or plain bytes.
+pub fn parse_bytes(word: &str) -> Result<u64, String> {
+    let split = word.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(word.len());
+    let (number, unit) = word.split_at(split);
+    let scale = match unit {
+        "" | "B" => 1u64,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        _ => return Err(format!("'{word}' is not a size; write it like 60MiB or 1GiB")),
+    };
+    match number.trim().parse::<u64>().ok().and_then(|n| n.checked_mul(scale)) {
+        Some(n) if n > 0 => Ok(n),
+        _ => Err(format!("'{word}' is not a size; write it like 60MiB or 1GiB")),
+    }
+}
+
 /// Three significant digits with a unit that keeps them readable.
 pub fn time(ns: f64) -> String {
     scaled(ns, &[(1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns")])
@@ -84,6 +101,15 @@ mod tests {
         assert_eq!(parse_fraction("0.5%"), Ok(0.005));
         assert_eq!(parse_fraction("0.01"), Ok(0.01));
         assert!(parse_fraction("0").is_err() && parse_fraction("150%").is_err() && parse_fraction("x").is_err());
+    }
+
+    #[test]
+    fn sizes() {
+        assert_eq!(parse_bytes("60MiB"), Ok(60 << 20));
+        assert_eq!(parse_bytes("512"), Ok(512));
+        for wrong in ["", "0", "60MB", "-1MiB", "1.5GiB", "99999999999GiB", "MiB"] {
+            assert!(parse_bytes(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! The worker process: owns a device and one family of impls, answers the host's requests one by one. It may die at any
-//! moment without harm to the host; it prints nothing of its own.
+//! moment without harm to the host; it prints nothing of its own. A Python process serves its family with the same code.
 
 use crate::device::Choice;
 use crate::error::{Error, Result};
@@ -25,29 +25,58 @@ pub const REQUESTS_FD: i32 = 3;
 pub const REPLIES_FD: i32 = 4;
 
 pub fn run(family: &str, device: &str) -> Result<u8> {
+    // The thread that launches belongs to the pool: handing work to a pool from outside costs two wake-ups per launch.
+    kmark_device::cpu::in_pool(|| {
+        let device = Choice::parse(device).map_err(|e| e.message).and_then(|c| c.open().map_err(|f| f.message));
+        serve(family, device, &built_in)?;
+        Ok(0)
+    })
+}
+
+/// How a worker finds an impl: by family, op, kind of device and name.
+pub type Find<'a> = &'a dyn Fn(&str, &'static Entry, &str, &str) -> std::result::Result<Box<dyn Impl>, Fault>;
+
+/// Answers requests until the host leaves. `device`, or why it could not be opened.
+pub fn serve(family: &str, device: std::result::Result<Box<dyn Device>, String>, find: Find) -> Result<()> {
     // If the host is killed, a launch that never ends must not stay behind.
     #[cfg(target_os = "linux")]
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     let no_pipe = |e: std::io::Error| Error::usage(format!("a worker is started by kmark itself, not by hand ({e})"));
     let requests = File::open(format!("/dev/fd/{REQUESTS_FD}")).map_err(no_pipe)?;
     let mut replies = OpenOptions::new().write(true).open(format!("/dev/fd/{REPLIES_FD}")).map_err(no_pipe)?;
-    // The thread that launches belongs to the pool: handing work to a pool from outside costs two wake-ups per launch.
-    kmark_device::cpu::in_pool(|| {
-        let device = Choice::parse(device).map_err(|e| e.message).and_then(|c| c.open().map_err(|f| f.message));
-        let mut state = Worker { family, device, prepared: None };
-        for line in BufReader::new(requests).lines() {
-            let Ok(line) = line else { break };
-            let request: Request = serde_json::from_str(&line).map_err(|e| {
-                Error::own(format!("worker {family}: the host sent something else than a request: {e}"))
-            })?;
-            let reply = state.answer(request);
-            let mut text = serde_json::to_string(&reply).expect("replies are plain data");
-            text.push('\n');
-            if replies.write_all(text.as_bytes()).is_err() || reply == Reply::Bye {
-                break;
-            }
+    let mut state = Worker { family, device, find, prepared: None };
+    for line in BufReader::new(requests).lines() {
+        let Ok(line) = line else { break };
+        let request: Request = serde_json::from_str(&line)
+            .map_err(|e| Error::own(format!("worker {family}: the host sent something else than a request: {e}")))?;
+        let reply = state.answer(request);
+        let mut text = serde_json::to_string(&reply).expect("replies are plain data");
+        text.push('\n');
+        if replies.write_all(text.as_bytes()).is_err() || reply == Reply::Bye {
+            break;
         }
-        Ok(0)
+    }
+    Ok(())
+}
+
+/// The impls that are in this program, and kernels in files.
+pub fn built_in(
+    family: &str,
+    entry: &'static Entry,
+    kind: &str,
+    name: &str,
+) -> std::result::Result<Box<dyn Impl>, Fault> {
+    let missing = || Fault::new(Status::Unavailable, format!("worker {family} has no {} {name}", entry.op.name()));
+    Ok(match family {
+        "mutant" => {
+            let all = mutants::of(entry, kind);
+            Box::new(all.into_iter().find(|m| m.name() == name).ok_or_else(missing)?)
+        }
+        _ if plan::is_kernel_file(name) => {
+            let user = plan::user_kernel(name).map_err(|e| Fault::new(Status::BuildFailed, e.message))?;
+            Box::new(user)
+        }
+        _ => Box::new(plan::impls_of(entry, kind).into_iter().find(|i| i.name() == name).ok_or_else(missing)?),
     })
 }
 
@@ -55,6 +84,7 @@ struct Worker<'a> {
     family: &'a str,
     /// Or why it could not be opened.
     device: std::result::Result<Box<dyn Device>, String>,
+    find: Find<'a>,
     prepared: Option<Prepared>,
 }
 
@@ -74,6 +104,9 @@ impl Launch for Rotation {
     fn launch(&mut self) -> std::result::Result<(), Fault> {
         self.0.iter_mut().try_for_each(|l| l.launch())
     }
+    fn settle(&mut self) -> std::result::Result<(), Fault> {
+        self.0.iter_mut().try_for_each(|l| l.settle())
+    }
     fn built(&self) -> Built {
         self.0.first().map(|l| l.built()).unwrap_or_default()
     }
@@ -92,10 +125,12 @@ impl Worker<'_> {
     fn answer(&mut self, request: Request) -> Reply {
         let start = Instant::now();
         let busy = || start.elapsed().as_nanos() as u64;
-        self.handle(request, &busy).unwrap_or_else(|f| Reply::Failed {
-            status: f.status,
-            message: f.message,
-            busy_ns: busy(),
+        self.handle(request, &busy).unwrap_or_else(|fault| {
+            // A kernel that failed may show only now, and then it is the cause.
+            let after = opened(&self.device).and_then(|device| device.wait());
+            let Fault { status, message } =
+                after.err().filter(|_| fault.status != Status::Unavailable).unwrap_or(fault);
+            Reply::Failed { status, message, busy_ns: busy() }
         })
     }
 
@@ -124,8 +159,8 @@ impl Worker<'_> {
                 Reply::Compared { problems, busy_ns: busy() }
             }
             Request::Prepare { case, impl_name, mode } => {
-                let (times, Built { kernels, notes, .. }) = self.prepare(case, &impl_name, mode)?;
-                Reply::Prepared { times, kernels, notes, busy_ns: busy() }
+                let (times, Built { kernels, notes, contract, .. }) = self.prepare(case, &impl_name, mode)?;
+                Reply::Prepared { times, kernels, notes, contract, busy_ns: busy() }
             }
             Request::Sample { impl_name, rule, warmup, gate } => {
                 let device = opened(&self.device)?;
@@ -139,6 +174,7 @@ impl Worker<'_> {
                 let conditions = device.conditions();
                 let mut verify = None;
                 if gate {
+                    launch.settle()?;
                     let mut all = Verify::default();
                     problems.iter().try_for_each(|p| p.check().map(|v| all.merge(v)))?;
                     verify = Some(all);
@@ -206,20 +242,9 @@ impl Worker<'_> {
     }
 
     fn find(&self, case: &Case, name: &str) -> std::result::Result<(&'static Entry, Box<dyn Impl>), Fault> {
-        let missing = || Fault::new(Status::Unavailable, format!("worker {} has no {} {name}", self.family, case.op));
-        let entry = kmark_ops::find(&case.op).ok_or_else(missing)?;
+        let entry = kmark_ops::find(&case.op)
+            .ok_or_else(|| Fault::new(Status::Unavailable, format!("worker {} has no op {}", self.family, case.op)))?;
         let kind = self.device()?.id().kind;
-        let imp: Box<dyn Impl> = match self.family {
-            "mutant" => {
-                let all = mutants::of(entry, &kind);
-                Box::new(all.into_iter().find(|m| m.name() == name).ok_or_else(missing)?)
-            }
-            _ if plan::is_file(name) => {
-                let user = plan::user_kernel(name).map_err(|e| Fault::new(Status::BuildFailed, e.message))?;
-                Box::new(user)
-            }
-            _ => Box::new(plan::impls_of(entry, &kind).into_iter().find(|i| i.name() == name).ok_or_else(missing)?),
-        };
-        Ok((entry, imp))
+        Ok((entry, (self.find)(self.family, entry, &kind, name)?))
     }
 }

@@ -55,6 +55,7 @@ functions! {
         cuDeviceGetAttribute: fn(value: *mut c_int, attribute: c_int, device: c_int);
         cuDevicePrimaryCtxRetain: fn(context: *mut Handle, device: c_int);
         cuCtxSetCurrent: fn(context: Handle);
+        cuCtxSynchronize: fn();
         cuStreamGetCtx: fn(stream: Handle, context: *mut Handle);
         cuMemGetInfo_v2: fn(free: *mut usize, total: *mut usize);
         cuMemAlloc_v2: fn(address: *mut Address, bytes: usize);
@@ -192,6 +193,13 @@ impl Driver {
         // SAFETY: one integer is written.
         self.check(unsafe { self.table.cuDeviceGetCount(&mut count) }, "cuDeviceGetCount")?;
         Ok(count as usize)
+    }
+
+    /// The architecture as compilers name it.
+    pub fn arch(&self, device: i32) -> Result<String, Fault> {
+        let (major, minor) = (self.attribute(device, Attribute::Major)?, self.attribute(device, Attribute::Minor)?);
+        // From Hopper on, the `a` architectures have instructions that their number alone does not.
+        Ok(format!("sm_{major}{minor}{}", if major >= 9 { "a" } else { "" }))
     }
 
     pub fn attribute(&self, device: i32, attribute: Attribute) -> Result<i32, Fault> {

@@ -27,6 +27,7 @@ pub use prelude::{For, prelude};
 pub use problem::{CardProblem, compile_oracle};
 pub use program::{KernelFile, Program, Text, Wrong};
 
+use crate::buffer::Buffers;
 use crate::problem::Problem;
 use crate::{Device, Fault, Launch, Sample, Timed};
 use driver::Attribute;
@@ -36,7 +37,7 @@ use kmark_core::case::Case;
 use kmark_core::op::Op;
 use kmark_core::record::{Calibration, Conditions, DeviceId, Status};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 /// One GPU, its stream, and everything the engine keeps on it. A handle: clones are the same device.
@@ -56,6 +57,8 @@ struct Inner {
     /// Its functions are used only while the queue lives.
     engine: Engine,
     watch: Option<nvml::Watch>,
+    /// What two events cost by themselves, once it is known.
+    pair_ns: OnceLock<f64>,
     start: Instant,
     queue: Arc<Queue>,
 }
@@ -85,7 +88,7 @@ impl Cuda {
     ) -> Result<Cuda, Fault> {
         let driver = Driver::get().map_err(|e| Fault::new(Status::Unavailable, e))?;
         // SAFETY: as the caller promises.
-        let queue = unsafe { Queue::borrow(driver, stream)? };
+        let queue = unsafe { Queue::borrow(driver, ordinal as i32, stream)? };
         Cuda::on(driver, ordinal as i32, queue, cache, headers)
     }
 
@@ -97,13 +100,11 @@ impl Cuda {
         headers: Headers,
     ) -> Result<Cuda, Fault> {
         let get = |attribute| driver.attribute(ordinal, attribute);
-        let (major, minor) = (get(Attribute::Major)?, get(Attribute::Minor)?);
-        if major < 8 {
-            let message = format!("GPU {ordinal} is sm_{major}{minor}; kmark needs sm_80 or newer");
+        let arch = driver.arch(ordinal)?;
+        if get(Attribute::Major)? < 8 {
+            let message = format!("GPU {ordinal} is {arch}; kmark needs sm_80 or newer");
             return Err(Fault::new(Status::Unavailable, message));
         }
-        // From Hopper on, the `a` architectures have instructions that their number alone does not.
-        let arch = format!("sm_{major}{minor}{}", if major >= 9 { "a" } else { "" });
         let (jit, queue) = (Jit::new(cache), Arc::new(queue));
         let (sms, l2_bytes) = (get(Attribute::Multiprocessors)? as u32, get(Attribute::L2Bytes)? as usize);
         let engine = Engine::new(&queue, &jit, &arch, sms, l2_bytes)?;
@@ -119,6 +120,7 @@ impl Cuda {
             jit,
             headers,
             engine,
+            pair_ns: OnceLock::new(),
             start: Instant::now(),
             queue,
         })))
@@ -168,6 +170,10 @@ impl Device for Cuda {
         self.0.queue.wait()
     }
 
+    fn check_order(&self, launch: &mut dyn Launch, buffers: &Buffers) -> Result<(), Fault> {
+        sample::check_order(self, launch, buffers)
+    }
+
     fn calibrate(&self) -> Result<Calibration, Fault> {
         sample::calibrate(self)
     }
@@ -180,7 +186,7 @@ impl Device for Cuda {
     fn capture(&self, mut launch: Box<dyn Launch>) -> Result<Box<dyn Launch>, Fault> {
         let graph = self.0.queue.capture(|| launch.launch())?;
         let queue = Arc::clone(&self.0.queue);
-        Ok(Box::new(sample::Replay { queue, graph, _launch: launch }))
+        Ok(Box::new(sample::Replay { queue, graph, launch }))
     }
 
     fn conditions(&self) -> Option<Conditions> {

@@ -144,7 +144,7 @@ impl KernelFile<'_> {
         Ok(Program {
             steps,
             args,
-            built: Built { build_ns: Some(build_ns), tune_ns: None, kernels, notes },
+            built: Built { build_ns: Some(build_ns), tune_ns: None, kernels, notes, contract: None },
             queue: Arc::clone(cuda.queue()),
             _workspace: workspace,
             _buffers: buffers.clone(),

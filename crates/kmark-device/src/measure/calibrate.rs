@@ -42,6 +42,7 @@ pub fn calibrate(device: &dyn Device) -> Result<Calibration, Fault> {
                 empty_launch_ns,
                 known_launch_ratio,
                 timer_ratio,
+                event_pair_ns: None,
                 cold_over_hot: None,
             });
         }

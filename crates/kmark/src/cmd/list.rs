@@ -6,18 +6,19 @@ use crate::device::{Choice, gpus};
 use crate::env;
 use crate::error::{Error, Result};
 use crate::plan::cases;
+use crate::python;
 use crate::suite::{BUILT_IN, Suite};
 use crate::units;
 use comfy_table::{ContentArrangement, Table};
 use kmark_core::case::DEFAULT_SEED;
 use kmark_core::words::unknown;
-use kmark_device::Device;
 use kmark_device::cpu::Cpu;
+use kmark_device::{Device, Impl};
 use kmark_ops::Entry;
 use serde_json::{Value, json};
 
 /// Rows of words, and the same as JSON.
-struct Listing {
+pub struct Listing {
     header: Vec<&'static str>,
     rows: Vec<Vec<String>>,
     json: Vec<Value>,
@@ -40,22 +41,22 @@ pub fn run(args: ListArgs) -> Result<u8> {
         ListWhat::Devices => devices(),
         ListWhat::Cases { what } => list_cases(what)?,
     };
-    if args.json {
-        print(&to_json(&listing.json))?;
-    } else {
-        print(&listing.text())?;
-    }
+    listing.print(args.json)?;
     Ok(0)
 }
 
 impl Listing {
-    fn new(header: &[&'static str]) -> Listing {
+    pub fn new(header: &[&'static str]) -> Listing {
         Listing { header: header.to_vec(), rows: Vec::new(), json: Vec::new() }
     }
 
-    fn push(&mut self, row: &[&str], json: Value) {
+    pub fn push(&mut self, row: &[&str], json: Value) {
         self.rows.push(row.iter().map(|w| w.to_string()).collect());
         self.json.push(json);
+    }
+
+    pub fn print(&self, json: bool) -> Result<()> {
+        print(&if json { to_json(&self.json) } else { self.text() })
     }
 
     fn text(&self) -> String {
@@ -111,7 +112,8 @@ fn list_ops(entries: Vec<&'static Entry>) -> Listing {
 fn impls() -> Listing {
     let mut list = Listing::new(&["op", "impl", "hash", "about"]);
     for e in kmark_ops::OPS {
-        for i in e.impls() {
+        let adapters = python::catalogue().unwrap_or_default().iter().filter(|a| a.op == e.op.name());
+        for i in e.impls().chain(adapters.map(|a| a as &dyn Impl)) {
             let hash = i.hash();
             let json = json!({"op": e.op.name(), "impl": i.name(), "hash": hash, "about": i.about()});
             list.push(&[e.op.name(), i.name(), &hash, i.about()], json);

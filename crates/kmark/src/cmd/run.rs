@@ -9,7 +9,7 @@ use crate::host::Workers;
 use crate::plan::{Plan, Planned, plan};
 use crate::report::{self, Options, RunData, rows::noise};
 use crate::store::{Loaded, Store};
-use crate::{env, roofs, units};
+use crate::{env, python, roofs, units};
 use kmark_core::record::{Mode, Phases, Record, Run, SCHEMA, Settings, family};
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -190,7 +190,11 @@ fn prepare(workers: &mut Workers, plan: &Plan, run: &mut Run, phases: &mut Phase
     families.sort();
     families.dedup();
     for f in &families {
-        workers.start(f)?;
+        // Without its interpreter or library a family of Python's is unavailable, case by case; others must start.
+        workers.start(f).or_else(|e| if python::runs(f) { Ok(()) } else { Err(e) })?;
+    }
+    if workers.hellos.is_empty() {
+        workers.start(plan.device.kind())?; // somebody must say what the device is
     }
     let hello = workers.hellos.values().next().expect("a plan has impls");
     run.calibration = hello.calibration.clone();

@@ -1,9 +1,11 @@
 //! The tool as its users meet it: the real binary, real workers, real files.
 
 mod bad_input;
+mod baselines;
 mod cuda;
 mod faults;
 mod lists;
+mod python;
 mod reports;
 mod resume;
 mod rules;

@@ -6,6 +6,9 @@ use crate::cuda::directives::Shape;
 use kmark_core::record::Status;
 use std::ffi::{c_int, c_uint, c_void};
 
+/// A stream that does not wait for the default one.
+const NON_BLOCKING: c_uint = 1;
+
 /// How a fault of a kernel begins.
 pub const LAUNCH_FAILED: &str = "the launch failed";
 
@@ -32,24 +35,46 @@ impl Queue {
             driver
                 .check(driver.table.cuDevicePrimaryCtxRetain(&mut queue.context, device), "cuDevicePrimaryCtxRetain")?;
             queue.enter()?;
-            const NON_BLOCKING: c_uint = 1;
             driver.check(driver.table.cuStreamCreate(&mut queue.stream, NON_BLOCKING), "cuStreamCreate")?;
         }
         queue.borrowed = false;
         Ok(queue)
     }
 
-    /// A stream that somebody else owns, in the context that it belongs to.
+    /// A stream that somebody else owns, in the context that it belongs to. The default stream has none of its own: it is
+    /// taken as that of the device's primary context.
     ///
     /// # Safety
     /// `stream` is a stream of this process that outlives the queue.
-    pub unsafe fn borrow(driver: &'static Driver, stream: *mut c_void) -> Result<Queue, Fault> {
+    pub unsafe fn borrow(driver: &'static Driver, device: i32, stream: *mut c_void) -> Result<Queue, Fault> {
         let mut context = std::ptr::null_mut();
-        // SAFETY: as the caller promises.
-        driver.check(unsafe { driver.table.cuStreamGetCtx(stream, &mut context) }, "cuStreamGetCtx")?;
+        // SAFETY: one handle is written; the stream is what the caller promises.
+        let code = unsafe {
+            match stream.is_null() {
+                true => driver.table.cuDevicePrimaryCtxRetain(&mut context, device),
+                false => driver.table.cuStreamGetCtx(stream, &mut context),
+            }
+        };
+        driver.check(code, "the context of a stream")?;
         let queue = Queue { driver, context, stream, borrowed: true };
         queue.enter()?;
         Ok(queue)
+    }
+
+    /// A stream of its own in the same context, which waits for no other.
+    pub fn another(&self) -> Result<Queue, Fault> {
+        let mut queue =
+            Queue { driver: self.driver, context: self.context, stream: std::ptr::null_mut(), borrowed: true };
+        // SAFETY: one handle is written.
+        self.call(unsafe { self.driver.table.cuStreamCreate(&mut queue.stream, NON_BLOCKING) }, "cuStreamCreate")?;
+        queue.borrowed = false;
+        Ok(queue)
+    }
+
+    /// Waits for everything on every stream.
+    pub fn wait_for_card(&self) -> Result<(), Fault> {
+        // SAFETY: the context is this thread's.
+        self.call(unsafe { self.driver.table.cuCtxSynchronize() }, LAUNCH_FAILED)
     }
 
     /// Makes the context this thread's.

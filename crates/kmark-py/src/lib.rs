@@ -1,0 +1,93 @@
+//! Kernelmark inside a Python process, on that process's CUDA context and stream: the worker's side of the protocol for
+//! Python libraries, and the engine for people's own functions. Knows no library; everything that does is Python.
+
+mod dlpack;
+mod launch;
+mod session;
+mod tensor;
+
+use kmark::device::{Choice, kernel_cache};
+use kmark::worker;
+use kmark_core::stats::{Median, median, quantile};
+use kmark_core::verdict::{Round, compare};
+use kmark_device::cuda::Cuda;
+use kmark_device::{Device, Fault};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+/// The device that was asked for, on `stream` if there is one.
+fn open(choice: Choice, stream: Option<usize>) -> Result<Box<dyn Device>, Fault> {
+    match (choice, stream) {
+        (Choice::Cuda(ordinal), Some(stream)) => {
+            let stream = stream as *mut std::ffi::c_void;
+            // SAFETY: Python gave us its own stream and keeps it as long as the process lives; a stream of another device
+            // is refused by the driver.
+            let cuda = unsafe { Cuda::borrow(ordinal, stream, kernel_cache(), kmark_ops::cuda::headers())? };
+            Ok(Box::new(cuda))
+        }
+        _ => choice.open(),
+    }
+}
+
+/// Answers the host's requests on file descriptors 3 and 4 until it leaves. `bind` makes a launch of an adapter,
+/// `explain` says what an exception means.
+#[pyfunction]
+#[pyo3(signature = (family, device, stream, adapters))]
+fn serve(family: &str, device: &str, stream: Option<usize>, adapters: Py<PyAny>) -> PyResult<()> {
+    let choice = Choice::parse(device).map_err(|e| e.message);
+    let device = choice.and_then(|c| open(c, stream).map_err(|f| f.message));
+    let find = launch::finder(adapters);
+    worker::serve(family, device, &*find).map_err(|e| PyRuntimeError::new_err(e.message))
+}
+
+/// The median and its 95 % interval.
+#[pyfunction(name = "median")]
+fn median_of(samples: Vec<f64>) -> PyResult<(f64, f64, f64)> {
+    let m = Median::of(&samples).ok_or_else(|| PyValueError::new_err("no samples"))?;
+    Ok((m.value, m.lo, m.hi))
+}
+
+#[pyfunction]
+fn percentile(samples: Vec<f64>, q: f64) -> PyResult<f64> {
+    if samples.is_empty() || !(0.0..=1.0).contains(&q) {
+        return Err(PyValueError::new_err("percentile needs samples and a q from 0 to 1"));
+    }
+    Ok(quantile(&samples, q))
+}
+
+/// Whether `new` is faster than `base`. Each is a list of visits, two of them a round.
+#[pyfunction]
+#[pyo3(signature = (base, new, noise=None))]
+fn verdict<'py>(
+    py: Python<'py>,
+    base: Vec<Vec<f64>>,
+    new: Vec<Vec<f64>>,
+    noise: Option<f64>,
+) -> PyResult<Bound<'py, PyDict>> {
+    if base.iter().chain(&new).any(|visit| visit.is_empty()) {
+        return Err(PyValueError::new_err("a visit without samples"));
+    }
+    let rounds = |visits: &[Vec<f64>]| -> Vec<Round> {
+        visits.chunks_exact(2).map(|v| Round { first: median(&v[0]), second: median(&v[1]) }).collect()
+    };
+    let c = compare(&rounds(&new), &rounds(&base), noise.unwrap_or(0.0));
+    let dict = PyDict::new(py);
+    dict.set_item("verdict", c.verdict.word())?;
+    dict.set_item("ratio", c.speedup)?;
+    dict.set_item("low", c.lo)?;
+    dict.set_item("high", c.hi)?;
+    dict.set_item("sees", c.visible)?;
+    Ok(dict)
+}
+
+#[pymodule]
+fn _kmark(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<session::Session>()?;
+    module.add_class::<tensor::Tensor>()?;
+    module.add_function(wrap_pyfunction!(serve, module)?)?;
+    module.add_function(wrap_pyfunction!(median_of, module)?)?;
+    module.add_function(wrap_pyfunction!(percentile, module)?)?;
+    module.add_function(wrap_pyfunction!(verdict, module)?)
+}

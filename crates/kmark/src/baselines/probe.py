@@ -1,0 +1,3 @@
+"""What an interpreter is: its version, its platform, its torch."""
+
+answer(lambda job: facts())

@@ -1,0 +1,46 @@
+//! `kmark`: suite -> cases -> plan -> workers (verify, sample) -> records -> reports. A library, because a Python process
+//! is a worker, too; what it needs is public, the rest is the command's own.
+
+mod baselines;
+mod bench;
+mod cli;
+mod cmd;
+pub mod device;
+mod env;
+pub mod error;
+mod faults;
+mod host;
+mod plan;
+mod python;
+mod report;
+mod roofs;
+mod store;
+mod suite;
+mod units;
+pub mod worker;
+
+use clap::Parser;
+use cli::{Cli, Command};
+use std::process::ExitCode;
+
+/// The command, from the arguments of the process to its exit code.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(usage) => return cmd::usage(usage),
+    };
+    let done = match cli.command {
+        Command::Run(args) => cmd::run::run(args),
+        Command::Verify(args) => cmd::verify::run(args),
+        Command::Build(args) => cmd::build::run(args),
+        Command::List(args) => cmd::list::run(args),
+        Command::Report(args) => cmd::report::run(args),
+        Command::Roofline(args) => cmd::roofline::run(args),
+        Command::Baselines(args) => cmd::baselines::run(args, python::families),
+        Command::Doctor(args) => cmd::doctor::run(args),
+        Command::Schema(args) => cmd::schema::run(args),
+        Command::Completions(args) => cmd::completions::run(args),
+        Command::Worker(args) => worker::run(&args.family, &args.device),
+    };
+    cmd::exit(done)
+}

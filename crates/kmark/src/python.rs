@@ -1,0 +1,210 @@
+//! Impls that Python libraries have: where our package lies, which interpreter runs a family, and what there is. The host
+//! never loads Python; it starts a process and reads a list.
+
+use crate::baselines;
+use crate::device::Choice;
+use crate::error::{Error, Result};
+use kmark_core::case::Case;
+use kmark_core::record::{Status, family};
+use kmark_core::words::unknown;
+use kmark_device::buffer::Buffers;
+use kmark_device::{Device, Fault, Impl, Launch};
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// Where the package `kmark` lies, if not beside the program.
+pub const PACKAGE_VARIABLE: &str = "KMARK_PACKAGE";
+/// The package's compiled module, where it is not in its folder.
+const EXTENSION_VARIABLE: &str = "KMARK_EXTENSION";
+
+/// The variables that a worker was given, as it notes them in records.
+const SETTINGS_VARIABLE: &str = "KMARK_SETTINGS";
+
+/// Runs a module of our package without putting anything else that lies beside it on the interpreter's path.
+const BOOT: &str = "\
+import importlib.util, runpy, sys
+folder, module = sys.argv[1:3]
+spec = importlib.util.spec_from_file_location('kmark', folder + '/__init__.py', submodule_search_locations=[folder])
+sys.modules['kmark'] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(sys.modules['kmark'])
+sys.argv[0:3] = [module]
+runpy.run_module(module, run_name='__main__')
+";
+
+/// An adapter of a Python library, or a function of the user's, as the host knows it.
+#[derive(Clone, Debug, Deserialize)]
+pub struct PythonImpl {
+    /// Empty for a user's function: it is what the case says.
+    pub op: String,
+    pub name: String,
+    pub about: String,
+    pub hash: String,
+    pub devices: Vec<String>,
+}
+
+impl Impl for PythonImpl {
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn about(&self) -> &str {
+        &self.about
+    }
+    fn hash(&self) -> String {
+        self.hash.clone()
+    }
+    /// The adapter itself says what it does not support, when it binds.
+    fn supports(&self, _case: &Case) -> std::result::Result<(), String> {
+        Ok(())
+    }
+    fn bind(&self, _: &dyn Device, _: &Case, _: &Buffers) -> std::result::Result<Box<dyn Launch>, Fault> {
+        Err(Fault::new(Status::Unavailable, format!("{} runs in a Python process", self.name)))
+    }
+}
+
+/// All adapters, listed once by the interpreter; `Err` says why that cannot be done.
+pub fn catalogue() -> std::result::Result<&'static [PythonImpl], &'static str> {
+    CATALOGUE.get_or_init(|| list().map_err(|e| e.message)).as_deref().map_err(String::as_str)
+}
+
+static CATALOGUE: OnceLock<std::result::Result<Vec<PythonImpl>, String>> = OnceLock::new();
+
+fn list() -> Result<Vec<PythonImpl>> {
+    let python = baselines::default_python();
+    let failed = |why: String| Error::own(format!("{} cannot list the adapters: {why}", python.display()));
+    let output = command(&python, "kmark.catalogue")?.output().map_err(|e| failed(e.to_string()))?;
+    if !output.status.success() {
+        let text = String::from_utf8_lossy(&output.stderr);
+        return Err(failed(text.lines().last().unwrap_or("it failed").to_string()));
+    }
+    serde_json::from_slice(&output.stdout).map_err(|e| failed(e.to_string()))
+}
+
+/// Ops with the families that have adapters for them, each pair once.
+pub fn families() -> Result<Vec<(String, String)>> {
+    let adapters = catalogue().map_err(Error::own)?.iter();
+    let mut pairs: Vec<(String, String)> = adapters.map(|a| (a.op.clone(), family(&a.name))).collect();
+    pairs.sort();
+    pairs.dedup();
+    Ok(pairs)
+}
+
+/// The adapters of an op on a kind of device.
+pub fn impls_of(op: &str, device: &str) -> Vec<&'static dyn Impl> {
+    let all = catalogue().unwrap_or_default().iter();
+    let here = all.filter(|i| i.op == op && i.devices.iter().any(|d| d == device));
+    here.map(|i| i as &'static dyn Impl).collect()
+}
+
+/// Whether a family's worker is a Python process. Only families of listed adapters and of files can be.
+pub fn runs(of: &str) -> bool {
+    let listed = CATALOGUE.get().and_then(|c| c.as_deref().ok()).unwrap_or_default();
+    of.ends_with(".py") || listed.iter().any(|i| family(&i.name) == of)
+}
+
+/// The command that starts a family's worker.
+pub fn worker(family: &str, device: Choice) -> Result<Command> {
+    let python = baselines::python_of(family);
+    let mut command = command(&python, "kmark.worker")?;
+    command.args([family, "--device", &device.word()]);
+    let variables = baselines::env_of(family, device.arch().as_deref());
+    // What was set for this worker alone belongs into its records.
+    let said: Vec<String> =
+        variables.iter().filter(|(k, _)| !k.ends_with("PATH")).map(|(k, v)| format!("{k}={v}")).collect();
+    command.env(SETTINGS_VARIABLE, said.join(" ")).envs(variables);
+    Ok(command)
+}
+
+fn command(python: &Path, module: &str) -> Result<Command> {
+    let (package, extension) = package()?;
+    let mut command = Command::new(python);
+    command.args(["-c", BOOT]).arg(&package).arg(module);
+    command.env("PYTHONUNBUFFERED", "1");
+    if let Some(extension) = extension {
+        command.env(EXTENSION_VARIABLE, extension);
+    }
+    Ok(command)
+}
+
+/// The package's folder, and its compiled module if that lies elsewhere: beside the program in an environment, or in a
+/// checkout.
+fn package() -> Result<(PathBuf, Option<PathBuf>)> {
+    let is_package = |dir: &PathBuf| dir.join("registry.py").is_file();
+    if let Some(dir) = std::env::var_os(PACKAGE_VARIABLE).map(PathBuf::from) {
+        let shown = dir.display().to_string();
+        return Some((dir, None))
+            .filter(|(d, _)| is_package(d))
+            .ok_or_else(|| Error::usage(format!("{PACKAGE_VARIABLE}={shown} is not the folder of the package kmark")));
+    }
+    let exe = std::env::current_exe().and_then(|e| e.canonicalize());
+    let exe = exe.map_err(|e| Error::own(format!("cannot find this program: {e}")))?;
+    let beside = exe.parent().unwrap_or(Path::new("."));
+    if let Some(dir) = installed(beside).into_iter().find(is_package) {
+        return Ok((dir, None));
+    }
+    if let Some(dir) = exe.ancestors().map(|a| a.join("python/kmark")).find(is_package) {
+        let built = beside.join(format!("{}kmark_py{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX));
+        if built.is_file() {
+            return Ok((dir, Some(built)));
+        }
+        let release = if beside.ends_with("release") { " --release" } else { "" };
+        return Err(Error::usage(format!("the Python part is not built; cargo build{release} -p kmark-py builds it")));
+    }
+    Err(Error::usage(
+        "this kmark has no Python part; pip install the kmark wheel, and use the kmark that comes with it",
+    ))
+}
+
+/// Where an environment keeps packages, seen from its `bin`.
+fn installed(bin: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for lib in ["lib", "lib64", "local/lib"] {
+        let Ok(versions) = std::fs::read_dir(bin.join("..").join(lib)) else { continue };
+        for version in versions.flatten().map(|v| v.path()).filter(|p| p.to_string_lossy().contains("python3")) {
+            found.extend(["site-packages", "dist-packages"].map(|packages| version.join(packages).join("kmark")));
+        }
+    }
+    found
+}
+
+/// Whether an impl's name is a Python function in a file: `./mine.py:fast`.
+pub fn is_file(name: &str) -> bool {
+    name.rsplit_once(':').map_or(name, |(path, _)| path).ends_with(".py")
+}
+
+/// A function of the user's, as an impl. What can be known without running the file is checked here.
+pub fn user_function(name: &str) -> Result<PythonImpl> {
+    let wrong = |what: String| Error::usage(format!("--impl {name}: {what}"));
+    let Some((path, function)) = name.rsplit_once(':').filter(|(_, f)| !f.is_empty()) else {
+        return Err(wrong("name the function, like ./mine.py:fast".into()));
+    };
+    let text = std::fs::read_to_string(path).map_err(|e| wrong(e.to_string()))?;
+    let defined: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("def ").and_then(|rest| rest.split('(').next()))
+        .map(str::trim)
+        .collect();
+    if !defined.contains(&function) {
+        return Err(wrong(unknown("function in the file", function, defined)));
+    }
+    Ok(PythonImpl {
+        op: String::new(),
+        name: name.to_string(),
+        about: "a function of the user's".into(),
+        hash: blake3::hash(text.as_bytes()).to_hex()[..16].to_string(),
+        devices: Vec::new(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_functions_in_files() {
+        assert!(is_file("./mine.py:fast") && is_file("mine.py") && !is_file("./mine.cu:fast") && !is_file("quack"));
+        assert!(user_function("./mine.py").unwrap_err().message.contains("name the function"));
+        assert!(user_function("./nowhere.py:f").unwrap_err().message.contains("No such file"));
+    }
+}

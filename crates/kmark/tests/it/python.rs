@@ -1,0 +1,206 @@
+//! Python libraries as workers: the same protocol, real processes, and whatever a Python function does becomes a typed
+//! record. NumPy stands for all libraries where there is no GPU.
+
+use crate::{kmark, records, text};
+use command_fds::{CommandFdExt, FdMapping};
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// An interpreter that has NumPy; `./check` makes one.
+fn python() -> PathBuf {
+    std::env::var_os("KMARK_PYTHON").map_or_else(|| root().join("target/numpy-env/bin/python"), PathBuf::from)
+}
+
+fn program() -> PathBuf {
+    assert_cmd::cargo::cargo_bin("kmark")
+}
+
+fn extension() -> PathBuf {
+    let built = program().with_file_name("libkmark_py.so");
+    assert!(built.is_file(), "cargo build -p kmark-py builds {}", built.display());
+    built
+}
+
+/// Runs kmark with our interpreter; records and exit code.
+fn run(args: &[&str]) -> (Vec<Value>, Option<i32>, String) {
+    extension();
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let mut all = vec!["run"];
+    all.extend(args);
+    all.extend(["--device", "cpu", "--budget", "20ms", "--rounds", "3", "--out", out.to_str().unwrap()]);
+    let result = kmark(&all).env("KMARK_PYTHON", python()).output().unwrap();
+    let err = text(&result.stderr);
+    assert!(out.join("records.jsonl").is_file(), "{err}");
+    (records(&out), result.status.code(), err)
+}
+
+#[test]
+fn numpy_runs_beside_ours_under_the_same_gate() {
+    let args = ["rmsnorm", "softmax", "cross-entropy", "--dtype", "f32,bf16", "--configs", "17x129"];
+    let (records, code, err) = run(&[&args[..], &["--impl", "cpu/simd", "--impl", "numpy"]].concat());
+    assert_eq!((code, records.len()), (Some(0), 12), "{err}");
+    for r in &records {
+        let unsupported = r["impl"] == "numpy" && r["dtype"] == "bf16";
+        assert_eq!(r["status"], if unsupported { "unsupported" } else { "ok" }, "{r}");
+        if r["impl"] == "numpy" && !unsupported {
+            assert!(r["verify"]["elements"].as_u64().unwrap() > 0, "{r}");
+            assert!(r["notes"].to_string().contains("numpy "), "{r}");
+            assert!(r["times"]["first_call_ns"].as_f64().unwrap() > 0.0, "{r}");
+            assert_eq!(r["impl_hash"].as_str().unwrap().len(), 16, "{r}");
+        }
+    }
+}
+
+/// Every NumPy adapter on the smoke suite: right, or said to be unsupported.
+#[test]
+fn every_numpy_adapter_computes_its_op() {
+    extension();
+    let args = ["verify", "smoke", "--device", "cpu", "--impl", "numpy", "--json", "--quiet"];
+    let result = kmark(&args).env("KMARK_PYTHON", python()).output().unwrap();
+    let lines: Vec<Value> = serde_json::from_slice(&result.stdout).unwrap();
+    let ok = lines.iter().filter(|l| l["status"] == "ok").count();
+    let bad: Vec<&Value> =
+        lines.iter().filter(|l| !["ok", "unsupported"].contains(&l["status"].as_str().unwrap())).collect();
+    assert!(bad.is_empty(), "{} of {}: {:#?}", bad.len(), lines.len(), bad);
+    assert!(ok > 40, "{ok} of {} cases were verified", lines.len());
+    assert_eq!(result.status.code(), Some(0));
+}
+
+/// What a user's function does, and what the record says of it.
+const FUNCTIONS: [(&str, &str, &str); 11] = [
+    ("writes", "ok", ""),
+    ("returns", "ok", ""),
+    ("binds", "ok", ""),
+    ("raises", "crashed", "ValueError: no such thing (misbehaving.py:"),
+    ("segfaults", "crashed", "SIGSEGV"),
+    ("hangs", "hung", "no answer after"),
+    ("leaks", "out-of-memory", "with every launch: a leak"),
+    ("changes_its_input", "wrong", "input x was changed"),
+    ("returns_a_cached_output", "wrong", "elements of y are wrong"),
+    ("returns_another_dtype", "wrong", "y was returned as f64, not as f32"),
+    ("returns_another_shape", "wrong", "y was returned with shape"),
+];
+
+#[test]
+fn whatever_a_python_function_does_is_recorded_as_that() {
+    let file = root().join("crates/kmark/tests/it/python/misbehaving.py");
+    let names: Vec<String> = FUNCTIONS.iter().map(|(f, ..)| format!("{}:{f}", file.display())).collect();
+    let mut args = vec!["rmsnorm", "--dtype", "f32", "--configs", "64x512", "--deadline", "1s", "--impl", "cpu/simd"];
+    names.iter().for_each(|n| args.extend(["--impl", n]));
+    let (records, code, err) = run(&args);
+    assert_eq!((code, records.len()), (Some(5), FUNCTIONS.len() + 1), "{err}");
+    for r in &records {
+        let name = r["impl"].as_str().unwrap();
+        let known = FUNCTIONS.iter().find(|(f, ..)| name.ends_with(&format!(":{f}")));
+        let (_, status, says) = known.unwrap_or(&("", "ok", ""));
+        assert_eq!(r["status"], *status, "{r}");
+        assert!(r["message"].as_str().unwrap().contains(says), "{says}: {r}");
+    }
+}
+
+#[test]
+fn functions_that_are_not_there_are_bad_input() {
+    let file = root().join("crates/kmark/tests/it/python/misbehaving.py").display().to_string();
+    for (name, says) in [
+        (format!("{file}:write"), "did you mean 'writes'?"),
+        (file.clone(), "name the function, like ./mine.py:fast"),
+        ("./nowhere.py:f".into(), "No such file"),
+        ("numppy".into(), "did you mean 'numpy'?"),
+    ] {
+        let result = kmark(&["run", "rmsnorm", "--device", "cpu", "--impl", &name])
+            .env("KMARK_PYTHON", python())
+            .output()
+            .unwrap();
+        let err = text(&result.stderr);
+        assert_eq!((result.status.code(), err.lines().count()), (Some(2), 1), "{err}");
+        assert!(err.contains(says), "{says}: {err}");
+    }
+}
+
+#[test]
+fn without_an_interpreter_a_library_is_unavailable_and_ours_run() {
+    let (records, code, err) = {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("out");
+        let mine = root().join("examples/mine.py:plain").display().to_string();
+        let args = ["run", "rmsnorm", "--device", "cpu", "--dtype", "f32", "--configs", "5x17", "--budget", "10ms"];
+        let args = [&args[..], &["--impl", "cpu/simd", "--impl", &mine, "--out", out.to_str().unwrap()]].concat();
+        let result = kmark(&args).env("KMARK_PYTHON", "/nowhere/python").output().unwrap();
+        (records(&out), result.status.code(), text(&result.stderr))
+    };
+    let status: Vec<&str> = records.iter().map(|r| r["status"].as_str().unwrap()).collect();
+    assert_eq!((code, status), (Some(0), vec!["ok", "unavailable"]), "{err}");
+}
+
+/// The requests of the transcript, each with what must come back. `…` stands for what differs from run to run.
+fn transcript() -> Vec<(Value, Value)> {
+    let lines = include_str!("python/transcript.jsonl").lines();
+    lines.map(|l| serde_json::from_str::<(Value, Value)>(l).unwrap_or_else(|e| panic!("{e}: {l}"))).collect()
+}
+
+/// Numbers that a machine measures, and names that are its own.
+fn redacted(value: &Value) -> Value {
+    let measured =
+        ["busy_ns", "samples_ns", "clock_mhz", "times", "calibration", "device", "stop", "worst", "rms", "twin_rms"];
+    match value {
+        Value::Object(map) => {
+            let hide = |(k, v): (&String, &Value)| {
+                (k.clone(), if measured.contains(&k.as_str()) { json!("…") } else { redacted(v) })
+            };
+            Value::Object(map.iter().map(hide).collect())
+        }
+        Value::Array(all) => Value::Array(all.iter().map(redacted).collect()),
+        other => other.clone(),
+    }
+}
+
+/// Plays the transcript to a worker and holds its replies against it.
+fn plays(mut command: Command) {
+    let (requests_rx, mut requests) = std::io::pipe().unwrap();
+    let (replies, replies_tx) = std::io::pipe().unwrap();
+    let pipes = vec![
+        FdMapping { parent_fd: requests_rx.into(), child_fd: 3 },
+        FdMapping { parent_fd: replies_tx.into(), child_fd: 4 },
+    ];
+    command.fd_mappings(pipes).unwrap();
+    let mut child = command.stdin(Stdio::null()).spawn().unwrap();
+    drop(command);
+    let mut replies = BufReader::new(replies).lines();
+    for (request, expected) in transcript() {
+        writeln!(requests, "{request}").unwrap();
+        let reply: Value = serde_json::from_str(&replies.next().expect("an answer").unwrap()).unwrap();
+        assert_eq!(redacted(&reply), expected, "to {request}");
+    }
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn our_worker_plays_the_golden_transcript() {
+    let mut command = Command::new(program());
+    command.args(["worker", "cpu", "--device", "cpu"]);
+    plays(command);
+}
+
+#[test]
+fn the_python_worker_plays_the_golden_transcript() {
+    let mut command = Command::new(python());
+    command.args(["-m", "kmark.worker", "cpu", "--device", "cpu"]);
+    command.env("PYTHONPATH", root().join("python")).env("KMARK_EXTENSION", extension());
+    plays(command);
+}
+
+#[test]
+fn the_python_tests_pass() {
+    let mut command = Command::new(python());
+    command.args(["-m", "unittest", "discover", "-s", "python/tests"]).current_dir(root());
+    command.env("PYTHONPATH", root().join("python")).env("KMARK_EXTENSION", extension());
+    let result = command.output().unwrap();
+    assert!(result.status.success(), "{}", text(&result.stderr));
+}

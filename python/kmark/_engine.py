@@ -1,0 +1,51 @@
+"""The compiled part, imported when it is first needed: the registry of adapters can be read without it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Optional, Sequence
+
+if TYPE_CHECKING:
+    from ._kmark import Session, Verdict
+
+
+def _load() -> Any:
+    try:
+        from . import _kmark
+    except ModuleNotFoundError as error:
+        raise _missing(error) from error
+    except ImportError as error:
+        # `from . import` reports a file that is not there in its own way; anything else is a broken build.
+        if "cannot import name '_kmark'" in str(error):
+            raise _missing(error) from error
+        raise
+    return _kmark
+
+
+def _missing(error: ImportError) -> ImportError:
+    return ImportError(
+        f"the compiled part of kmark is missing; install it with `pip install kmark` ({error})"
+    )
+
+
+def version() -> str:
+    return str(_load().__version__)
+
+
+def session(device: str, stream: Optional[int]) -> Session:
+    opened: Session = _load().Session(device, stream)
+    return opened
+
+
+def median(samples: Sequence[float]) -> tuple[float, float, float]:
+    """The median and the ends of its 95 % interval."""
+    value, low, high = _load().median(list(samples))
+    return float(value), float(low), float(high)
+
+
+def percentile(samples: Sequence[float], q: float) -> float:
+    return float(_load().percentile(list(samples), q))
+
+
+def verdict(base: list[list[float]], new: list[list[float]], noise: Optional[float]) -> Verdict:
+    found: Verdict = _load().verdict(base, new, noise)
+    return found

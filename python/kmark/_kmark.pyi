@@ -1,0 +1,81 @@
+"""The compiled part of Kernelmark: the devices, their clocks, and the statistics of the engine."""
+
+from collections.abc import Callable
+from typing import Any, Literal, TypedDict
+
+__version__: str
+
+class Measured(TypedDict):
+    """One turn of a function."""
+
+    samples_ns: list[float]
+    clock_mhz: list[float]
+    stop: Literal["precision", "budget", "samples"]
+    conditions: dict[str, Any] | None
+
+class Verdict(TypedDict):
+    """`ratio` is the time of the base over that of the new one: above 1, the new one is faster."""
+
+    verdict: Literal["faster", "slower", "same", "ambiguous"]
+    ratio: float
+    low: float
+    high: float
+    sees: float | None
+
+class Session:
+    """A device with its calibrated clock. RuntimeError, in one line, if it cannot be opened or is off.
+
+    `device`: "auto", "cpu", "cuda", "cuda:1". `stream`: the raw stream on which functions launch (0 is CUDA's
+    default stream); the CPU has none and ignores it."""
+
+    def __init__(self, device: str = "auto", stream: int | None = None) -> None: ...
+    @property
+    def device(self) -> dict[str, str]: ...
+    @property
+    def calibration(self) -> dict[str, float | None]: ...
+    def visit(
+        self,
+        function: Callable[[], Any],
+        *,
+        mode: str,
+        budget_ns: int,
+        precision: float,
+        min_samples: int,
+        max_samples: int,
+        warmup_ns: int | None = None,
+    ) -> Measured:
+        """Warms up, then times `function` until the median is known to `precision` or the budget is spent."""
+
+def median(samples: list[float]) -> tuple[float, float, float]:
+    """The median and its 95 % interval."""
+
+def percentile(samples: list[float], q: float) -> float:
+    """`q` lies between 0 and 1."""
+
+def verdict(base: list[list[float]], new: list[list[float]], noise: float | None = None) -> Verdict:
+    """Compares two functions that took turns, by their visits: each two in a row are those of one round.
+
+    `noise` is the floor below which nothing counts as a difference, as the logarithm of a ratio."""
+
+class Tensor:
+    """A tensor of the engine's, lent to a library without a copy."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def strides(self) -> tuple[int, ...]: ...
+    @property
+    def role(self) -> Literal["in", "out", "inout"]: ...
+    @property
+    def address(self) -> int: ...
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
+    def __dlpack__(self, **asked: Any) -> Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+def serve(family: str, device: str, stream: int | None, adapters: Any) -> None:
+    """A worker's side of the protocol, until the host leaves."""

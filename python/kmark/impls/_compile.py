@@ -1,0 +1,37 @@
+"""First calls: compiling and autotuning, done while binding and recorded apart from the timed launches."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+Launch = Callable[[], Any]
+
+# The case that was compiled for last.
+_LAST = ""
+
+
+def compiled(case: Any, f: Launch, **options: Any) -> Launch:
+    """`f` by torch.compile for this case alone, in the default mode but for `options` of the compiler.
+
+    It is called once here. Shapes are static and what it closes over stays: no later call compiles again."""
+    import torch
+
+    global _LAST
+    if _LAST != case.id:  # copies of one case, bound for a graph, share what was compiled
+        torch._dynamo.reset()
+        _LAST = case.id
+    return built(case, torch.compile(f, dynamic=False, fullgraph=True, options=options or None))
+
+
+def built(case: Any, launch: Launch) -> Launch:
+    """A launch whose first call compiles, after that call."""
+    with case.building():
+        launch()
+    return launch
+
+
+def tuned(case: Any, launch: Launch) -> Launch:
+    """A launch whose first call tries variants and keeps the fastest, after that call."""
+    with case.tuning():
+        launch()
+    return launch

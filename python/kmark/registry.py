@@ -1,0 +1,239 @@
+"""Adapters: how a Python library computes an op. An adapter binds a case and returns a launch; Rust verifies and times it."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import json
+import pathlib
+import pkgutil
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Callable, Iterator, Optional, Sequence, Union
+
+Launch = Callable[[], Any]
+Function = Callable[..., Any]
+Contract = Union[str, Callable[["Case"], Optional[str]], None]
+
+
+class Unsupported(Exception):
+    """Raised by an adapter for a case that its library does not do; the text says why."""
+
+
+class Case:
+    """An op at one problem, as an adapter sees it: axes are attributes, attributes are items."""
+
+    def __init__(self, text: str, device: str):
+        raw = json.loads(text)
+        self.id: str = raw["id"]
+        self.op: str = raw["op"]
+        self.dtype: str = raw["dtype"]
+        self.axes: dict[str, int] = raw["axes"]
+        self.attrs: dict[str, str] = raw["attrs"]
+        self.seed: int = raw["seed"]
+        self.device = device
+        self.build_ns: Optional[int] = None
+        self.tune_ns: Optional[int] = None
+        self.notes: list[str] = []
+        self.arrangements: list[Callable[[], None]] = []
+
+    def __getattr__(self, name: str) -> int:
+        axes = self.__dict__.get("axes", {})
+        if name in axes:
+            return axes[name]
+        raise AttributeError(f"{self.__dict__.get('op')} has no axis {name}; it has {', '.join(axes)}")
+
+    def __getitem__(self, name: str) -> str:
+        return self.attrs[name]
+
+    def flag(self, name: str) -> bool:
+        """A yes/no attribute."""
+        return self.attrs[name] == "yes"
+
+    def number(self, name: str) -> float:
+        return float(self.attrs[name])
+
+    def count(self, name: str) -> int:
+        return int(self.attrs[name])
+
+    @property
+    def torch_dtype(self) -> Any:
+        return torch_dtype(self.dtype)
+
+    @contextmanager
+    def building(self) -> Iterator[None]:
+        """What happens inside is compiling."""
+        start = time.perf_counter_ns()
+        yield
+        self.build_ns = (self.build_ns or 0) + time.perf_counter_ns() - start
+
+    @contextmanager
+    def tuning(self) -> Iterator[None]:
+        """What happens inside is choosing among variants by timing them."""
+        start = time.perf_counter_ns()
+        yield
+        self.tune_ns = (self.tune_ns or 0) + time.perf_counter_ns() - start
+
+    def arranged(self, make: Callable[[], Any]) -> Any:
+        """An input in the form that the library wants, made outside the launch, and again whenever inputs change."""
+        made = make()
+
+        def again() -> None:
+            made.copy_(make())
+
+        self.arrangements.append(again)
+        return made
+
+    def note(self, text: str) -> None:
+        """A line for the record."""
+        self.notes.append(text)
+
+
+_TORCH = {
+    "f32": "float32", "f16": "float16", "bf16": "bfloat16", "f64": "float64", "f8e4m3": "float8_e4m3fn",
+    "f8e5m2": "float8_e5m2", "i32": "int32", "i64": "int64",
+}  # fmt: skip
+
+
+def torch_dtype(name: str) -> Any:
+    """The torch dtype of one of ours."""
+    import torch
+
+    return getattr(torch, _TORCH[name])
+
+
+@dataclass
+class Adapter:
+    """One registered function."""
+
+    op: str
+    name: str
+    about: str
+    bind: Callable[[Case, Any], Launch]
+    devices: tuple[str, ...]
+    arrays: str
+    strided: bool
+    contract: Contract
+    hash: str = field(default="")
+
+    @property
+    def family(self) -> str:
+        return self.name.split("/", 1)[0]
+
+    def contract_of(self, case: Case) -> Optional[str]:
+        return self.contract(case) if callable(self.contract) else self.contract
+
+
+ADAPTERS: dict[tuple[str, str], Adapter] = {}
+
+
+def impl(
+    name: Optional[str] = None,
+    *,
+    op: Optional[str] = None,
+    about: str = "",
+    devices: Sequence[str] = ("cuda",),
+    arrays: str = "torch",
+    strided: bool = False,
+    contract: Contract = None,
+) -> Callable[[Function], Function]:
+    """Makes a function an impl of an op.
+
+    A function `f(case, t)` binds: it prepares what can be prepared once and returns the function that is timed. A function
+    whose parameters are named like the op's tensors, axes or attributes is itself called for every launch; what it
+    returns are the op's outputs, unless it took them as parameters and wrote them.
+
+    `name` is the function's unless given, `op` that of the file for adapters of ours. `devices` says where it runs,
+    `arrays` what it takes ("torch", "numpy", or "dlpack" for anything with `__dlpack__`), `strided` that any strides will
+    do, and `contract` what it does otherwise than the op asks."""
+
+    def register(function: Function) -> Function:
+        of = op or function.__module__.rsplit(".", 1)[-1].replace("_", "-")
+        made = adapter_of(function, of, name or function.__name__)
+        made.about = about or made.about
+        made.devices, made.arrays, made.strided, made.contract = tuple(devices), arrays, strided, contract
+        if name is None:
+            function.kmark_adapter = made  # type: ignore[attr-defined]
+            return function
+        key = (of, name)
+        if key in ADAPTERS:
+            raise ValueError(f"{of} has two impls named {name}")
+        ADAPTERS[key] = made
+        return function
+
+    return register
+
+
+def adapter_of(function: Function, op: str, name: str) -> Adapter:
+    """An adapter of a plain function: on any device, with torch tensors where there is torch."""
+    parameters = list(inspect.signature(function).parameters)
+    bind = function if parameters[:2] == ["case", "t"] else by_name(function, parameters)
+    about = (inspect.getdoc(function) or "").split("\n", 1)[0]
+    arrays = "torch" if importlib.util.find_spec("torch") else "numpy"
+    return Adapter(op, name, about, bind, ("cpu", "cuda"), arrays, True, None, _hash(function))
+
+
+def by_name(function: Function, parameters: list[str]) -> Callable[[Case, Any], Launch]:
+    """Binds a function whose parameters are tensors, axes and attributes."""
+
+    def bind(case: Case, t: Any) -> Launch:
+        values = [value_of(case, t, parameter) for parameter in parameters]
+
+        def launch() -> Any:
+            return function(*values)
+
+        return launch
+
+    return bind
+
+
+def value_of(case: Case, t: Any, name: str) -> Any:
+    """What a parameter of that name stands for. An attribute is a bool, a number or a word."""
+    if name in vars(t):
+        return vars(t)[name]
+    if name in case.axes:
+        return case.axes[name]
+    if name not in case.attrs:
+        known = [*vars(t), *case.axes, *case.attrs]
+        raise TypeError(f"{case.op} has no tensor, axis or attribute {name}; this case has {', '.join(known)}")
+    text = case.attrs[name]
+    if text in ("yes", "no"):
+        return text == "yes"
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            pass
+    return text
+
+
+def _hash(function: Callable[..., Any]) -> str:
+    """Changes with the text of the file that holds the function."""
+    file = inspect.getsourcefile(function)
+    text = pathlib.Path(file).read_bytes() if file else b""
+    return hashlib.blake2b(text + function.__qualname__.encode(), digest_size=8).hexdigest()
+
+
+def load() -> dict[tuple[str, str], Adapter]:
+    """All adapters of the package."""
+    from . import impls
+
+    for module in pkgutil.iter_modules(impls.__path__):
+        if not module.name.startswith("_"):
+            importlib.import_module(f"{impls.__name__}.{module.name}")
+    return ADAPTERS
+
+
+def load_file(path: str) -> Any:
+    """A user's file as a module."""
+    spec = importlib.util.spec_from_file_location("kmark_user_" + pathlib.Path(path).stem, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module.__name__] = module
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,345 @@
+"""What the harness gives back: raw samples, and everything that can be derived from them."""
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Iterator, Mapping, Optional, Sequence, Union, overload
+
+from . import _engine, _files, _show, _units
+
+Path = Union[str, "os.PathLike[str]"]
+Scalar = Union[int, float, str, bool, None]
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One turn of a function. Two visits of one round are a comparison of the function with itself."""
+
+    round: int
+    samples: int
+    stop: str
+    conditions: Optional[Mapping[str, Any]] = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """One function's times. Samples are per launch, in ns, in the order of measuring; outliers stay.
+
+    r = kmark.Harness().measure(step, "step", bytes=3 * a.nbytes)
+    r.median_ns, r.ci, r.p99, r.gbps
+    r.save("step.json")
+    print(r.compare("last-week.json"))
+    """
+
+    name: str
+    samples_ns: tuple[float, ...]
+    visits: tuple[Visit, ...]
+    mode: str
+    device: Mapping[str, str]
+    verified: bool
+    flops: Optional[float] = None
+    bytes: Optional[float] = None
+    items: Optional[float] = None
+    #: Where in a sweep this is.
+    point: Mapping[str, Scalar] = field(default_factory=dict)
+    #: The processor's clock at each sample; empty where it cannot be read.
+    clock_mhz: tuple[float, ...] = ()
+    #: The first call ever, compiling and all, by the host's clock.
+    first_call_ns: Optional[float] = None
+    #: Results of one group took turns with each other.
+    group: str = ""
+    calibration: Mapping[str, Optional[float]] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    started: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.samples_ns:
+            raise ValueError(f"{self.name} has no samples")
+        if not all(math.isfinite(ns) and ns >= 0 for ns in self.samples_ns):
+            raise ValueError(f"{self.name} has samples that are no durations")
+        if sum(v.samples for v in self.visits) != len(self.samples_ns):
+            raise ValueError(f"the visits of {self.name} do not add up to its {len(self.samples_ns)} samples")
+
+    @cached_property
+    def _median(self) -> tuple[float, float, float]:
+        return _engine.median(self.samples_ns)
+
+    @property
+    def median_ns(self) -> float:
+        return self._median[0]
+
+    @property
+    def ci(self) -> tuple[float, float]:
+        """The 95 % interval of the median, in ns."""
+        return self._median[1:]
+
+    @property
+    def precision(self) -> float:
+        """Half that interval, relative to the median."""
+        return (self.ci[1] - self.ci[0]) / 2 / self.median_ns if self.median_ns else math.inf
+
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(self.samples_ns)
+
+    @property
+    def std(self) -> float:
+        """Of the samples (n - 1); not a number for a single one."""
+        return statistics.stdev(self.samples_ns) if len(self.samples_ns) > 1 else math.nan
+
+    @property
+    def min(self) -> float:
+        return min(self.samples_ns)
+
+    @property
+    def max(self) -> float:
+        return max(self.samples_ns)
+
+    def percentile(self, q: float) -> float:
+        """The time in ns below which the share `q` of the samples lies: `percentile(0.95)`."""
+        if not 0 <= q <= 1:
+            raise ValueError(f"percentile: q lies between 0 and 1, so write 0.95, not {q}")
+        return _engine.percentile(self.samples_ns, q)
+
+    @property
+    def p50(self) -> float:
+        return self.percentile(0.50)
+
+    @property
+    def p90(self) -> float:
+        return self.percentile(0.90)
+
+    @property
+    def p95(self) -> float:
+        return self.percentile(0.95)
+
+    @property
+    def p99(self) -> float:
+        return self.percentile(0.99)
+
+    def _rate(self, amount: Optional[float]) -> Optional[float]:
+        return amount / self.median_ns if amount is not None and self.median_ns else None
+
+    @property
+    def gbps(self) -> Optional[float]:
+        """GB/s at the median, if `bytes` was given."""
+        return self._rate(self.bytes)
+
+    @property
+    def tflops(self) -> Optional[float]:
+        """TFLOP/s at the median, if `flops` was given."""
+        rate = self._rate(self.flops)
+        return None if rate is None else rate / 1e3
+
+    @property
+    def items_per_s(self) -> Optional[float]:
+        """Items (tokens, queries, rows) per second at the median, if `items` was given."""
+        rate = self._rate(self.items)
+        return None if rate is None else rate * 1e9
+
+    def by_visit(self) -> list[list[float]]:
+        """The samples, one list per visit."""
+        lists, at = [], 0
+        for visit in self.visits:
+            lists.append(list(self.samples_ns[at : at + visit.samples]))
+            at += visit.samples
+        return lists
+
+    def in_pairs(self) -> list[list[float]]:
+        """The visits that verdicts are made of: two per round, in order. The last one, after which the output
+        was checked, has no second."""
+        rounds: dict[int, list[list[float]]] = {}
+        for visit, samples in zip(self.visits, self.by_visit()):
+            rounds.setdefault(visit.round, []).append(samples)
+        return [samples for pair in rounds.values() if len(pair) == 2 and all(pair) for samples in pair]
+
+    @cached_property
+    def noise(self) -> Optional[float]:
+        """How far the function is from itself: the mean difference of the two visits of a round, relative."""
+        medians = [_engine.median(samples)[0] for samples in self.in_pairs()]
+        logs = [math.log(a / b) for a, b in zip(medians[::2], medians[1::2]) if a > 0 and b > 0]
+        return math.expm1(abs(statistics.fmean(logs))) if len(logs) >= 2 else None
+
+    @property
+    def label(self) -> str:
+        """The name with its place in a sweep."""
+        return " ".join([self.name, *(f"{k}={v}" for k, v in self.point.items())])
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the number must know."""
+        return _show.notes(self)
+
+    def compare(self, base: Union[Result, Path]) -> Comparison:
+        """This against `base`, a result or the file of one. Only results that took turns (`Harness.versus`)
+        get a verdict; between others the machine may have changed, and the ratio is shown as ambiguous."""
+        return _compare(base if isinstance(base, Result) else Result.load(base), self, None)
+
+    def save(self, path: Path, *, overwrite: bool = False) -> None:
+        """Writes JSON; folders are made. A file that is there is kept unless `overwrite=True`."""
+        _files.write(path, _files.result_to_json(self), overwrite)
+
+    @classmethod
+    def load(cls, path: Path) -> Result:
+        """Reads what `save` wrote. ValueError names the file and what is wrong with it."""
+        return _files.read(path, _files.result_from_json)
+
+    def __str__(self) -> str:
+        return _show.result_text(self)
+
+    def _repr_html_(self) -> str:
+        return _show.result_html(self)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`new` against `base`. `ratio` is the time of base over that of new: 2 means twice as fast.
+
+    `low` and `high` enclose the ratio; `sees` is the smallest relative difference that would have been found,
+    without which a "same" means nothing. `note` says why there is no verdict, if there cannot be one."""
+
+    base: str
+    new: str
+    ratio: float
+    low: Optional[float]
+    high: Optional[float]
+    sees: Optional[float]
+    verdict: str
+    note: str = ""
+
+    @property
+    def speedup(self) -> float:
+        return self.ratio
+
+    @property
+    def improvement_pct(self) -> float:
+        """Time saved, in percent of the base's."""
+        return 100 * (1 - 1 / self.ratio)
+
+    def __str__(self) -> str:
+        enclosed = "" if self.low is None or self.high is None else f" ({self.low:.3f} to {self.high:.3f})"
+        why = self.note or _units.sees(self.sees)
+        return f"{self.new} is {self.ratio:.3f}× as fast as {self.base}{enclosed}: {self.verdict}, {why}"
+
+
+def _compare(base: Result, new: Result, noise: Optional[float]) -> Comparison:
+    note = _not_comparable(base, new)
+    if note:
+        ratio = base.median_ns / new.median_ns if new.median_ns else math.nan
+        return Comparison(base.label, new.label, ratio, None, None, None, "ambiguous", note)
+    found = _engine.verdict(base.in_pairs(), new.in_pairs(), None if noise is None else math.log1p(noise))
+    interval = found["low"], found["high"]
+    return Comparison(base.label, new.label, found["ratio"], *interval, found["sees"], found["verdict"])
+
+
+def _not_comparable(base: Result, new: Result) -> str:
+    """Why two results cannot be told apart, in words, or nothing."""
+    if base.device.get("id") != new.device.get("id") or base.device.get("name") != new.device.get("name"):
+        return f"other devices, {base.device.get('name')} and {new.device.get('name')}"
+    if base.mode != new.mode:
+        return f"other clocks, {base.mode} and {new.mode}"
+    if dict(base.point) != dict(new.point):
+        return "other points of the sweep"
+    if not base.group or base.group != new.group:
+        return "not measured in turns (Harness.versus does that)"
+    return ""
+
+
+class Results(Sequence[Result]):
+    """Several results: a table when printed, a sequence otherwise.
+
+        rs = kmark.Harness().versus({"old": old, "new": new})
+        rs["new"].median_ns, rs.comparison("new").verdict
+        pandas.DataFrame(rs.to_records())
+
+    `base` names the one that others are held against, within each group; the first, if none is named.
+    `skipped` are points of a sweep that were refused, with the reason."""
+
+    def __init__(
+        self, results: Sequence[Result], base: Optional[str] = None, skipped: Sequence[tuple[str, str]] = ()
+    ) -> None:
+        self._results = list(results)
+        self.base = base
+        self.skipped = list(skipped)
+
+    @overload
+    def __getitem__(self, key: Union[int, str]) -> Result: ...
+    @overload
+    def __getitem__(self, key: slice) -> Results: ...
+    def __getitem__(self, key: Union[int, str, slice]) -> Union[Result, Results]:
+        if isinstance(key, slice):
+            return Results(self._results[key], self.base)
+        if isinstance(key, int):
+            return self._results[key]
+        found = [r for r in self if key in (r.name, r.label)]
+        if len(found) != 1:
+            names = ", ".join(dict.fromkeys(r.label for r in found or self))
+            raise KeyError(f"{'several are' if found else 'none is'} named '{key}'; there are {names}")
+        return found[0]
+
+    def __len__(self) -> int:
+        return len(self._results)
+
+    def __iter__(self) -> Iterator[Result]:
+        return iter(self._results)
+
+    def __add__(self, other: Results) -> Results:
+        return Results([*self, *other], self.base, [*self.skipped, *other.skipped])
+
+    def where(self, **point: Scalar) -> Results:
+        """Those at a point of a sweep: `where(m=4096)`."""
+        return Results([r for r in self if all(r.point.get(k) == v for k, v in point.items())], self.base)
+
+    @property
+    def noise(self) -> Optional[float]:
+        """The A/A noise: what these results differ from themselves, the 95 % quantile over them."""
+        known = [r.noise for r in self if r.noise is not None]
+        return _engine.percentile(known, 0.95) if known else None
+
+    def base_of(self, result: Result) -> Optional[Result]:
+        """The one that `result` is held against; none for the base itself and for one that took no turns."""
+        group = [r for r in self if result.group and r.group == result.group]
+        base = next((r for r in group if self.base in (None, r.name)), None)
+        return None if base is None or base is result else base
+
+    def comparison(self, of: Union[int, str, Result]) -> Optional[Comparison]:
+        """One of these against its base."""
+        result = of if isinstance(of, Result) else self[of]
+        base = self.base_of(result)
+        return None if base is None else _compare(base, result, self.noise)
+
+    @property
+    def comparisons(self) -> list[Comparison]:
+        return [c for c in map(self.comparison, self) if c is not None]
+
+    def against(self, base: str) -> Results:
+        """The same with another base."""
+        if base not in {r.name for r in self}:
+            raise KeyError(
+                f"none is named '{base}'; there are {', '.join(dict.fromkeys(r.name for r in self))}"
+            )
+        return Results(self._results, base, self.skipped)
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """One flat dict per result, for pandas, csv or json."""
+        return [_show.record(r, self.comparison(r)) for r in self]
+
+    def save(self, path: Path, *, overwrite: bool = False) -> None:
+        """Writes all of them into one JSON file."""
+        _files.write(path, _files.results_to_json(self), overwrite)
+
+    @classmethod
+    def load(cls, path: Path) -> Results:
+        """Reads a file that `save` wrote, or a folder of results (`Harness(out=…)`), oldest first."""
+        return _files.read_all(path)
+
+    def __str__(self) -> str:
+        return _show.results_text(self)
+
+    def _repr_html_(self) -> str:
+        return _show.results_html(self)
