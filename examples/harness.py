@@ -4,9 +4,8 @@ Two ways to write a softmax with NumPy, on the CPU; three to write an RMSNorm, i
 
 from importlib.util import find_spec
 
-import numpy as np
-
 import kmark
+import numpy as np
 
 
 def softmaxes(m: int, n: int):

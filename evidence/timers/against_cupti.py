@@ -5,8 +5,9 @@
         -L$CUDA_HOME/extras/CUPTI/lib64 -L$CUDA_HOME/lib64 -lcupti
     ./against_cupti.py path/to/kmark path/to/libcupti_trace.so > table.md
 
-Each case is run twice, with CUPTI in the worker and without. CUPTI's figure is the median over the kernel's last launches,
-as many as there were samples (warm-up and verification come before them)."""
+Each case is run twice, with CUPTI in the worker and without. CUPTI's figure is the median over the kernel's last
+launches, as many as there were samples (warm-up and verification come before them)."""
+
 import json
 import os
 import pathlib
@@ -33,8 +34,25 @@ CASES = [  # op, impl, configs, more arguments
 
 def run(kmark, case, out, extra_env):
     op, impl, configs, more = case
-    command = [kmark, "run", op, "--device", "cuda", "--impl", impl, "--configs", configs, *more,
-               "--budget", "400ms", "--rounds", "1", "--quiet", "--out", str(out)]
+    command = [
+        kmark,
+        "run",
+        op,
+        "--device",
+        "cuda",
+        "--impl",
+        impl,
+        "--configs",
+        configs,
+        *more,
+        "--budget",
+        "400ms",
+        "--rounds",
+        "1",
+        "--quiet",
+        "--out",
+        str(out),
+    ]
     subprocess.run(command, env={**os.environ, **extra_env}, check=True, stdout=subprocess.DEVNULL)
     records = [json.loads(line) for line in (out / "records.jsonl").open()]
     return [r for r in records if r["status"] == "ok"][-1]
@@ -49,18 +67,22 @@ def main():
             tmp = pathlib.Path(tmp)
             (tmp / "trace").mkdir()
             alone = run(kmark, case, tmp / "alone", {})
-            beside = run(kmark, case, tmp / "beside",
-                         {"CUDA_INJECTION64_PATH": library, "KMARK_CUPTI": str(tmp / "trace")})
+            beside = run(
+                kmark, case, tmp / "beside", {"CUDA_INJECTION64_PATH": library, "KMARK_CUPTI": str(tmp / "trace")}
+            )
             names = {k["name"] for k in beside["kernels"]}
             seen = []
             for file in (tmp / "trace").iterdir():
                 lines = [line.split(maxsplit=2) for line in file.open()]
                 ours = [(int(a), int(b)) for a, b, name in lines if name.strip() in names]
-                seen += sorted(ours)[-len(beside["samples_ns"]):]
+                seen += sorted(ours)[-len(beside["samples_ns"]) :]
             by_cupti = statistics.median(b - a for a, b in seen) / 1e3
             by_us, by_us_alone = (statistics.median(r["samples_ns"]) / 1e3 for r in (beside, alone))
-            print(f"| {beside['case']} | {beside['impl']} | {by_us_alone:.2f} | {by_us:.2f} | {by_cupti:.2f} "
-                  f"| {by_us - by_cupti:+.2f} | {100 * (by_us / by_cupti - 1):+.2f} % |", flush=True)
+            print(
+                f"| {beside['case']} | {beside['impl']} | {by_us_alone:.2f} | {by_us:.2f} | {by_cupti:.2f} "
+                f"| {by_us - by_cupti:+.2f} | {100 * (by_us / by_cupti - 1):+.2f} % |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

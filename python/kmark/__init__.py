@@ -7,7 +7,7 @@ Time functions of your own, in turns, with intervals and verdicts:
     print(h.versus({"sort": lambda: sorted(data), "copy": lambda: data[:]}))
 
 Or bring an impl of an op, checked against the fp64 oracle: `@kmark.impl(op="rmsnorm")` in a file of yours,
-then `kmark run rmsnorm --impl ./mine.py`.
+then `kmark run rmsnorm --impl ./mine.py:fast`.
 """
 
 from typing import TYPE_CHECKING

@@ -22,9 +22,7 @@ def _load() -> Any:
 
 
 def _missing(error: ImportError) -> ImportError:
-    return ImportError(
-        f"the compiled part of kmark is missing; install it with `pip install kmark` ({error})"
-    )
+    return ImportError(f"the compiled part of kmark is missing; install it with `pip install kmark` ({error})")
 
 
 def version() -> str:

@@ -22,9 +22,7 @@ def write(path: Path, content: Mapping[str, Any], overwrite: bool) -> None:
     target = pathlib.Path(path)
     refuse_existing(target, overwrite)
     # A line per field: readable, and not a line per sample.
-    fields = (
-        f"{json.dumps(k)}: {json.dumps(v, allow_nan=False, ensure_ascii=False)}" for k, v in content.items()
-    )
+    fields = (f"{json.dumps(k)}: {json.dumps(v, allow_nan=False, ensure_ascii=False)}" for k, v in content.items())
     text = "{\n" + ",\n".join(fields) + "\n}\n"
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, beside = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
@@ -51,9 +49,7 @@ def read(path: Path, make: Callable[[Mapping[str, Any]], T]) -> T:
             raise ValueError("it holds no object")
         return make(content)
     except json.JSONDecodeError as error:
-        raise ValueError(
-            f"{os.fspath(path)}: no JSON, or cut off, at line {error.lineno}: {error.msg}"
-        ) from error
+        raise ValueError(f"{os.fspath(path)}: no JSON, or cut off, at line {error.lineno}: {error.msg}") from error
     except (ValueError, TypeError) as error:
         raise ValueError(f"{os.fspath(path)}: {error}") from error
 

@@ -93,9 +93,7 @@ def _footer(results: Results) -> list[str]:
         lines += [f"{r.label}: {note}" for note in notes(r) if not note.startswith("unverified")]
     unverified = sum(not r.verified for r in results)
     if unverified:
-        lines.append(
-            f"unverified: {unverified} of {len(results)}; without a check nobody knows what they compute"
-        )
+        lines.append(f"unverified: {unverified} of {len(results)}; without a check nobody knows what they compute")
     where = list(dict.fromkeys(f"{r.device.get('name', '?')}, {r.mode}" for r in results))
     if results.noise is not None:
         where.append(f"A/A noise {_units.percent(results.noise)}")
@@ -137,9 +135,7 @@ def result_html(r: Result) -> str:
         ("note", escape("; ".join(notes(r)))),
     ]
     rows = "".join(
-        f'<tr><td style="{_CELL}left;opacity:.7">{k}</td><td style="{_CELL}left">{v}</td></tr>'
-        for k, v in facts
-        if v
+        f'<tr><td style="{_CELL}left;opacity:.7">{k}</td><td style="{_CELL}left">{v}</td></tr>' for k, v in facts if v
     )
     return (
         f'<div style="font-variant-numeric:tabular-nums"><b>{escape(r.label)}</b>{histogram(r)}'
@@ -157,11 +153,7 @@ def results_html(results: Results) -> str:
         return f'<{tag} style="{_CELL}{side};white-space:nowrap{style}">{escape(text)}</{tag}>'
 
     # One axis for all strips of a table, so that they can be compared by eye.
-    span = (
-        _span([ns for r in results for ns in (r.percentile(0.01), r.percentile(0.99))])
-        if rows
-        else (0.0, 1.0)
-    )
+    span = _span([ns for r in results for ns in (r.percentile(0.01), r.percentile(0.99))]) if rows else (0.0, 1.0)
     body = ""
     for r, c, row in zip(results, compared, rows):
         colour = f";color:{colours[c.verdict]}" if c and c.verdict in colours else ""

@@ -17,9 +17,7 @@ def nanoseconds(duration: Duration, what: str, *, zero: bool = False) -> int:
     if isinstance(duration, str):
         found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*(ns|us|µs|ms|s|min|m)\s*", duration)
         if not found:
-            raise ValueError(
-                f"{what}: '{duration}' is not a duration; write it like '200ms', '1s' or 0.2 (seconds)"
-            )
+            raise ValueError(f"{what}: '{duration}' is not a duration; write it like '200ms', '1s' or 0.2 (seconds)")
         ns = float(found[1]) * _SCALE[found[2]]
     elif isinstance(duration, (int, float)) and not isinstance(duration, bool):
         ns = float(duration) * 1e9

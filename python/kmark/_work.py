@@ -59,9 +59,7 @@ def work_of(value: Workable, name: str, common: Optional[Work] = None) -> Work:
 
 def _callable(work: Work, name: str) -> None:
     if not callable(work.fn):
-        raise TypeError(
-            f"{name}: give a function without arguments, like `lambda: f(x)`, not {_short(work.fn)}"
-        )
+        raise TypeError(f"{name}: give a function without arguments, like `lambda: f(x)`, not {_short(work.fn)}")
     if inspect.iscoroutinefunction(work.fn):
         raise TypeError(f"{name}: calling a coroutine function only makes a coroutine; give a plain function")
     if _arguments(work.fn, unknown=0):
@@ -83,12 +81,7 @@ def name_of(fn: Any, default: str = "") -> str:
 def _amount(value: Any, what: str, name: str) -> Optional[float]:
     if value is None:
         return None
-    if (
-        not isinstance(value, numbers.Real)
-        or isinstance(value, bool)
-        or not math.isfinite(value)
-        or value <= 0
-    ):
+    if not isinstance(value, numbers.Real) or isinstance(value, bool) or not math.isfinite(value) or value <= 0:
         raise ValueError(f"{name}: {what} must be a positive number per call, not {_short(value)}")
     return int(value) if isinstance(value, numbers.Integral) else float(value)
 
@@ -168,9 +161,7 @@ class Turn:
         with named(self.label):
             said = check(value) if self._wants_value() else check()
             if said is not None and not bool(said):
-                raise WrongResult(
-                    f"{self.label}: the check {when} returned {_short(said)}; a wrong result has no time"
-                )
+                raise WrongResult(f"{self.label}: the check {when} returned {_short(said)}; a wrong result has no time")
 
     def result(self, settings: dict[str, Any], common: dict[str, Any]) -> Result:
         w = self.work

@@ -220,9 +220,7 @@ class Harness:
             self._sample(turn, self.rounds, 0, 1, 1, 0)
             turn.check_again()
 
-    def _sample(
-        self, turn: Turn, round_: int, budget: int, least: int, most: int, warmup: Optional[int]
-    ) -> None:
+    def _sample(self, turn: Turn, round_: int, budget: int, least: int, most: int, warmup: Optional[int]) -> None:
         turn.ready()
         with named(turn.label), _caller.no_collection():
             seen = self._session.visit(
@@ -249,9 +247,7 @@ class Harness:
         files = [self.out / (re.sub(r"[^\w.=+-]+", "_", turn.label) + ".json") for turn in taken]
         for at, file in enumerate(files):
             if file in files[:at]:
-                raise ValueError(
-                    f"two functions would be kept in {file}; give them names that differ in letters"
-                )
+                raise ValueError(f"two functions would be kept in {file}; give them names that differ in letters")
             _files.refuse_existing(file, self.overwrite)
         return files
 

@@ -1,4 +1,4 @@
-"""Adapters: how a Python library computes an op. An adapter binds a case and returns a launch; Rust verifies and times it."""
+"""Adapters: how a Python library computes an op. One binds a case and returns a launch; Rust verifies and times it."""
 
 from __future__ import annotations
 
@@ -143,13 +143,13 @@ def impl(
 ) -> Callable[[Function], Function]:
     """Makes a function an impl of an op.
 
-    A function `f(case, t)` binds: it prepares what can be prepared once and returns the function that is timed. A function
+    A function `f(case, t)` binds: it prepares what can be prepared once and returns the function that is timed. One
     whose parameters are named like the op's tensors, axes or attributes is itself called for every launch; what it
     returns are the op's outputs, unless it took them as parameters and wrote them.
 
     `name` is the function's unless given, `op` that of the file for adapters of ours. `devices` says where it runs,
-    `arrays` what it takes ("torch", "numpy", or "dlpack" for anything with `__dlpack__`), `strided` that any strides will
-    do, and `contract` what it does otherwise than the op asks."""
+    `arrays` what it takes ("torch", "numpy", or "dlpack" for anything with `__dlpack__`), `strided` that any strides
+    will do, and `contract` what it does otherwise than the op asks."""
 
     def register(function: Function) -> Function:
         of = op or function.__module__.rsplit(".", 1)[-1].replace("_", "-")

@@ -320,9 +320,7 @@ class Results(Sequence[Result]):
     def against(self, base: str) -> Results:
         """The same with another base."""
         if base not in {r.name for r in self}:
-            raise KeyError(
-                f"none is named '{base}'; there are {', '.join(dict.fromkeys(r.name for r in self))}"
-            )
+            raise KeyError(f"none is named '{base}'; there are {', '.join(dict.fromkeys(r.name for r in self))}")
         return Results(self._results, base, self.skipped)
 
     def to_records(self) -> list[dict[str, Any]]:

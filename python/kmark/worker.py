@@ -32,7 +32,7 @@ class Adapters:
     def has(self, op: str, name: str) -> bool:
         return is_file(name) or (op, name) in ADAPTERS
 
-    def bind(self, text: str, name: str, device: str, tensors: dict[str, Any]) -> "Bound":
+    def bind(self, text: str, name: str, device: str, tensors: dict[str, Any]) -> Bound:
         case = Case(text, device)
         adapter = self.of_file(case, name) if is_file(name) else ADAPTERS[case.op, name]
         if not adapter.strided and case.attrs.get("memory", "dense") != "dense":
@@ -88,7 +88,7 @@ class Bound:
     """An adapter bound to a case: the launch, and what Rust wants to know about it."""
 
     # Whose turn it is, and what was allocated when it began.
-    turn: Optional[tuple["Bound", dict[str, int]]] = None
+    turn: Optional[tuple[Bound, dict[str, int]]] = None
 
     def __init__(self, case: Case, adapter: Adapter, launch: Callable[[], Any], outputs: list[str]):
         self.launch = launch
@@ -106,7 +106,7 @@ class Bound:
             again()
 
     def begin_turn(self, settled: bool) -> None:
-        """From here on it is this one that launches. What grew until here is somebody else's, or what is allocated once."""
+        """From here on this one launches. What grew until here is somebody else's, or what is allocated once."""
         live = live_bytes()
         if settled and Bound.turn is not None:
             Bound.turn[0].grow(Bound.turn[1], live)
@@ -227,7 +227,7 @@ def explain(error: BaseException, family: str) -> tuple[str, str]:
     if isinstance(error, WrongResult):
         return "wrong", str(error)
     if isinstance(error, ImportError):
-        return "unavailable", f"{text}; kmark baselines install {family} makes an environment that has it"
+        return "unavailable", f"{text}; {how_to_get(family)}"
     if "OutOfMemoryError" in kinds or isinstance(error, MemoryError):
         return "out-of-memory", text.split("\n")[0]
     if kinds & {"CompilationError", "BackendCompilerFailed", "InductorError", "PTXASError", "DSLRuntimeError"}:
@@ -235,6 +235,17 @@ def explain(error: BaseException, family: str) -> tuple[str, str]:
     where = [frame for frame in traceback.extract_tb(error.__traceback__) if "/kmark/worker.py" not in frame.filename]
     place = f" ({pathlib.Path(where[-1].filename).name}:{where[-1].lineno})" if where else ""
     return "crashed", text.split("\n")[0] + place
+
+
+# Libraries that no environment of ours has, and why.
+ABSENT = {
+    "oink": "Oink is not on the package index; it comes with the sources of KernelAgent (meta-pytorch/KernelAgent)",
+    "max": "MAX comes with `pip install modular`; kmark recognises it and has no launch of it yet",
+}
+
+
+def how_to_get(family: str) -> str:
+    return os.environ.get("KMARK_INSTALL") or ABSENT.get(family, "install it into the Python that runs this worker")
 
 
 def torch_stream(device: str) -> Optional[int]:

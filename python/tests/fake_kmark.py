@@ -70,9 +70,7 @@ class Session:
         count = min(asked["max_samples"], 20)
         samples = [ns * (1 + 0.001 * (i % 7)) for i in range(count)]
         hot = self.kind == "cuda" and getattr(function, "hot", False)
-        conditions = (
-            {"power_w": 700.0, "throttled": ["power"] if hot else []} if self.kind == "cuda" else None
-        )
+        conditions = {"power_w": 700.0, "throttled": ["power"] if hot else []} if self.kind == "cuda" else None
         return {
             "samples_ns": samples,
             "clock_mhz": [2000.0] * count,

@@ -14,9 +14,8 @@ HERE = pathlib.Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import fake_kmark  # noqa: E402
-from fake_kmark import Faked, taking  # noqa: E402
-
 import kmark  # noqa: E402
+from fake_kmark import Faked, taking  # noqa: E402
 from kmark import _units  # noqa: E402
 
 
@@ -49,9 +48,7 @@ class Units(unittest.TestCase):
 
 class Measuring(Faked):
     def test_statistics_and_rates(self) -> None:
-        r = kmark.Harness().measure(
-            taking(1000), "f", flops=2e6, bytes=4000, items=8, check=lambda v: v == 1000
-        )
+        r = kmark.Harness().measure(taking(1000), "f", flops=2e6, bytes=4000, items=8, check=lambda v: v == 1000)
         self.assertTrue(1000 <= r.min <= r.ci[0] <= r.median_ns <= r.ci[1] <= r.max <= 1006)
         self.assertEqual(len(r.samples_ns), 5 * 2 * 20 + 1)
         self.assertEqual([len(v) for v in r.by_visit()], [20] * 10 + [1])
@@ -113,15 +110,11 @@ class Measuring(Faked):
     def test_setup_runs_before_checks_and_visits(self) -> None:
         seen: list[str] = []
         fn = taking(10)
-        kmark.Harness(rounds=3).measure(
-            fn, "f", setup=lambda: seen.append("setup"), check=lambda: seen.append("check")
-        )
+        kmark.Harness(rounds=3).measure(fn, "f", setup=lambda: seen.append("setup"), check=lambda: seen.append("check"))
         self.assertEqual(seen, ["setup", "check", *["setup"] * 7, "check"])
 
     def test_settings_reach_the_engine(self) -> None:
-        h = kmark.Harness(
-            "cpu", budget="2s", rounds=4, precision=0.01, warmup="5ms", min_samples=7, max_samples=7
-        )
+        h = kmark.Harness("cpu", budget="2s", rounds=4, precision=0.01, warmup="5ms", min_samples=7, max_samples=7)
         h.measure(taking(10), "f")
         asked = fake_kmark.Session.log[0][1]
         wanted = {
@@ -178,18 +171,12 @@ class Comparing(Faked):
         self.assertEqual(len({r.group for r in results}), 1)
 
     def test_verdicts(self) -> None:
-        results = kmark.Harness().versus(
-            {"slow": taking(3000), "fast": taking(1000), "twin": taking(3001)}, bytes=4000
-        )
+        results = kmark.Harness().versus({"slow": taking(3000), "fast": taking(1000), "twin": taking(3001)}, bytes=4000)
         fast, twin = results.comparisons
-        self.assertEqual(
-            (fast.new, fast.base, fast.verdict, twin.verdict), ("fast", "slow", "faster", "same")
-        )
+        self.assertEqual((fast.new, fast.base, fast.verdict, twin.verdict), ("fast", "slow", "faster", "same"))
         self.assertAlmostEqual(fast.ratio, 3)
         self.assertAlmostEqual(fast.improvement_pct, 100 * 2 / 3)
-        self.assertRegex(
-            str(fast), r"fast is 3.000× as fast as slow \(2\.97. to 3\.03.\): faster, sees 2.02 %"
-        )
+        self.assertRegex(str(fast), r"fast is 3.000× as fast as slow \(2\.97. to 3\.03.\): faster, sees 2.02 %")
         other = results.against("fast").comparison("slow")
         assert other is not None
         self.assertEqual(other.verdict, "slower")
@@ -256,9 +243,7 @@ class Comparing(Faked):
             return taking(m), None, 8 * m
 
         results = kmark.Harness().sweep(make, {"m": [1, 2, 3], "n": ["x", "y"]}, "exp")
-        self.assertEqual(
-            [r.label for r in results], ["exp m=1 n=x", "exp m=1 n=y", "exp m=2 n=x", "exp m=2 n=y"]
-        )
+        self.assertEqual([r.label for r in results], ["exp m=1 n=x", "exp m=1 n=y", "exp m=2 n=x", "exp m=2 n=y"])
         self.assertEqual(len(results.skipped), 2)
         self.assertIn("skipped: exp m=3 n=x: three is odd", str(results))
         self.assertEqual(results.comparisons, [])
@@ -274,9 +259,7 @@ class Comparing(Faked):
         results = kmark.Harness().sweep(makers, {"m": [1, 100]}, base="old")
         self.assertEqual([c.verdict for c in results.comparisons], ["faster", "faster"])
         row = results.to_records()[3]
-        self.assertEqual(
-            (row["name"], row["m"], row["base"], row["verdict"]), ("new", 100, "old m=100", "faster")
-        )
+        self.assertEqual((row["name"], row["m"], row["base"], row["verdict"]), ("new", 100, "old m=100", "faster"))
 
 
 class OnCuda(Faked):
@@ -297,9 +280,7 @@ class OnCuda(Faked):
             h = kmark.Harness()
             self.assertEqual(fake_kmark.Session.opened, [("cuda:1", 77)])
             r = h.measure(taking(10_000, hot=True), "f")
-            self.assertEqual(
-                (r.mode, r.environment["torch"], r.environment["torch_cuda"]), ("cold", "2.99", "13.0")
-            )
+            self.assertEqual((r.mode, r.environment["torch"], r.environment["torch_cuda"]), ("cold", "2.99", "13.0"))
             self.assertIn("throttled by power", str(r))
         with self.torch(78), self.raises(RuntimeError, "current stream is not the one"):
             h.measure(taking(1), "f")

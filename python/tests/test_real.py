@@ -29,9 +29,7 @@ class Real(unittest.TestCase):
         results = self.h.versus({"one": lambda: sum(range(20_000)), "three": lambda: sum(range(60_000))})
         (c,) = results.comparisons
         self.assertLess(c.ratio, 0.6, str(results))
-        self.assertIn(
-            c.verdict, ("slower", "ambiguous"), str(results)
-        )  # a busy machine may not be able to tell
+        self.assertIn(c.verdict, ("slower", "ambiguous"), str(results))  # a busy machine may not be able to tell
         self.assertTrue(c.low is not None and c.high is not None and c.low <= c.ratio <= c.high)
 
     def test_a_result_survives_its_file(self) -> None:
@@ -49,9 +47,7 @@ class Real(unittest.TestCase):
     def test_cold_is_not_faster_than_hot(self) -> None:
         data = bytearray(1 << 20)
         hot = self.h.measure(lambda: data.count(1), "count")
-        cold = kmark.Harness("cpu", mode="cold", budget="300ms", rounds=1).measure(
-            lambda: data.count(1), "count"
-        )
+        cold = kmark.Harness("cpu", mode="cold", budget="300ms", rounds=1).measure(lambda: data.count(1), "count")
         self.assertGreater(cold.median_ns, 0.7 * hot.median_ns)
 
     def test_an_unknown_device_is_one_clear_line(self) -> None:

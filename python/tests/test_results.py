@@ -13,9 +13,8 @@ HERE = pathlib.Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import fake_kmark  # noqa: E402
-from fake_kmark import Faked, taking  # noqa: E402
-
 import kmark  # noqa: E402
+from fake_kmark import Faked, taking  # noqa: E402
 
 
 class Keeping(Faked):
@@ -108,9 +107,7 @@ class Showing(Faked):
 
     def test_one_sample_and_no_results(self) -> None:
         r = kmark.Harness(rounds=1, max_samples=1, min_samples=1).measure(taking(10), "f")
-        self.assertTrue(
-            math.isnan(kmark.Result("f", (1.0,), (kmark.Visit(0, 1, "budget"),), "hot", {}, False).std)
-        )
+        self.assertTrue(math.isnan(kmark.Result("f", (1.0,), (kmark.Visit(0, 1, "budget"),), "hot", {}, False).std))
         r._repr_html_()
         self.assertEqual(str(kmark.Results([])), "no results")
 

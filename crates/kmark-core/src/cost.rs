@@ -28,9 +28,21 @@ pub struct Roofs {
     /// The best matrix product, by dtype; where a dtype has none, that of its accumulator counts.
     #[serde(default)]
     pub matrix: BTreeMap<DType, f64>,
+    /// Bytes of the cache before a card's memory, in which as much of what a launch wrote may lie when it ends. Absent
+    /// where that is not known.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cache_bytes: Option<u64>,
 }
 
 impl Roofs {
+    /// Seconds below which no launch can have moved the bytes of the case: what it read came from memory, what it wrote
+    /// may still be on its way there.
+    pub fn least_traffic_seconds(&self, cost: &Cost) -> f64 {
+        let kept = self.cache_bytes.unwrap_or(0).min(cost.bytes_written);
+        let moved = Cost { bytes_written: cost.bytes_written - kept, ..cost.clone() };
+        moved.bytes() as f64 / self.for_traffic(&moved)
+    }
+
     /// The roof whose share of writes is nearest to the case's own: a reduction is held against `read`, a norm against
     /// `copy`. Holding a pure reader against the copy roof would show more than 100 %, or hide 30 % of it.
     pub fn for_traffic(&self, cost: &Cost) -> f64 {
@@ -60,19 +72,24 @@ mod tests {
 
     #[test]
     fn a_case_is_held_against_its_own_kind_of_traffic() {
-        let roofs = Roofs { copy: 1.0, read: 2.0, write: 3.0, triad: 4.0, matrix: BTreeMap::new() };
+        let mut roofs =
+            Roofs { copy: 1.0, read: 2.0, write: 3.0, triad: 4.0, matrix: BTreeMap::new(), cache_bytes: None };
         let cost = |bytes_read, bytes_written| Cost { bytes_read, bytes_written, flops: 0 };
         assert_eq!(roofs.for_traffic(&cost(100, 0)), 2.0);
         assert_eq!(roofs.for_traffic(&cost(100, 4)), 2.0);
         assert_eq!(roofs.for_traffic(&cost(200, 100)), 4.0);
         assert_eq!(roofs.for_traffic(&cost(100, 100)), 1.0);
         assert_eq!(roofs.for_traffic(&cost(0, 100)), 3.0);
+        assert_eq!(roofs.least_traffic_seconds(&cost(100, 100)), 200.0);
+        roofs.cache_bytes = Some(60);
+        assert_eq!(roofs.least_traffic_seconds(&cost(100, 100)), 140.0 / 4.0);
+        assert_eq!(roofs.least_traffic_seconds(&cost(100, 50)), 100.0 / 2.0);
     }
 
     #[test]
     fn arithmetic_limits_a_case_that_computes_much() {
         let matrix = BTreeMap::from([(DType::F32, 100.0)]);
-        let roofs = Roofs { copy: 10.0, read: 10.0, write: 10.0, triad: 10.0, matrix };
+        let roofs = Roofs { copy: 10.0, read: 10.0, write: 10.0, triad: 10.0, matrix, cache_bytes: None };
         let cost = |flops| Cost { bytes_read: 50, bytes_written: 50, flops };
         assert_eq!(roofs.least_seconds(&cost(10), DType::F32), 10.0);
         assert_eq!(roofs.least_seconds(&cost(5000), DType::Bf16), 50.0, "bf16 accumulates in f32");

@@ -76,6 +76,12 @@ impl Choice {
         Driver::get().ok()?.arch(n as i32).ok()
     }
 
+    /// Bytes of a GPU's L2 cache.
+    pub fn cache_bytes(self) -> Option<u64> {
+        let Choice::Cuda(n) = self else { return None };
+        Driver::get().ok()?.l2_bytes(n as i32).ok()
+    }
+
     /// For a worker.
     pub fn open(self) -> std::result::Result<Box<dyn Device>, Fault> {
         match self {

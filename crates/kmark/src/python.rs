@@ -22,6 +22,9 @@ const EXTENSION_VARIABLE: &str = "KMARK_EXTENSION";
 /// The variables that a worker was given, as it notes them in records.
 const SETTINGS_VARIABLE: &str = "KMARK_SETTINGS";
 
+/// What to type when a library is missing.
+const INSTALL_VARIABLE: &str = "KMARK_INSTALL";
+
 /// Runs a module of our package without putting anything else that lies beside it on the interpreter's path.
 const BOOT: &str = "\
 import importlib.util, runpy, sys
@@ -113,6 +116,10 @@ pub fn worker(family: &str, device: Choice) -> Result<Command> {
     let said: Vec<String> =
         variables.iter().filter(|(k, _)| !k.ends_with("PATH")).map(|(k, v)| format!("{k}={v}")).collect();
     command.env(SETTINGS_VARIABLE, said.join(" ")).envs(variables);
+    if baselines::find(family).is_some() {
+        let hint = format!("{} makes an environment that has it", baselines::install_hint(family));
+        command.env(INSTALL_VARIABLE, hint);
+    }
     Ok(command)
 }
 

@@ -73,7 +73,8 @@ pub fn measure(workers: &mut Workers, plan: &Plan) -> Option<Roofs> {
         }
     }
     let mut rate = |kind| pattern(workers, plan.device, kind).map(|l| l.rate);
-    Some(Roofs { copy: rate("copy")?, read: rate("read")?, write: rate("write")?, triad: rate("triad")?, matrix })
+    let (copy, read, write, triad) = (rate("copy")?, rate("read")?, rate("write")?, rate("triad")?);
+    Some(Roofs { copy, read, write, triad, matrix, cache_bytes: plan.device.cache_bytes() })
 }
 
 /// FLOP per second of a square product.

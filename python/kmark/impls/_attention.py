@@ -163,7 +163,7 @@ def first_module(*names: str) -> Any:
     return importlib.import_module(names[-1])
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def workspace(device: Any) -> Any:
     """Scratch memory for FlashInfer, one for all that is bound: launches follow each other on one stream."""
     import torch

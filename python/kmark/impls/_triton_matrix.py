@@ -220,9 +220,7 @@ def _attention(
         tl.store(lse + tl.program_id(1).to(tl.int64) * queries + at_q, row, mask=in_q)
 
 
-def attention(
-    q: Any, k: Any, v: Any, o: Any, lse: Any, scale: float, causal: bool, window: int
-) -> Callable[[], None]:
+def attention(q: Any, k: Any, v: Any, o: Any, lse: Any, scale: float, causal: bool, window: int) -> Callable[[], None]:
     """A launch of attention over [b, heads, positions, d] of any strides; lse is [b, heads, positions]."""
     (b, hq, sq, d), (hkv, sk) = q.shape, k.shape[1:3]
     wide = max(16, triton.next_power_of_2(d))

@@ -7,8 +7,19 @@ from typing import Any
 
 from ..registry import Case, Launch, Unsupported, impl
 from ._compile import built, compiled, tuned
-from ._rows import HALF, UPTO32, acc, numpy_acc, only, only_same_weight, row_blocks, row_upto, same_weight
-from ._rows import triton_acc, triton_block
+from ._rows import (
+    HALF,
+    UPTO32,
+    acc,
+    numpy_acc,
+    only,
+    only_same_weight,
+    row_blocks,
+    row_upto,
+    same_weight,
+    triton_acc,
+    triton_block,
+)
 
 
 def _targets(case: Case, t: Any) -> tuple[Any, Any]:
@@ -141,8 +152,10 @@ def liger(case: Case, t: Any) -> Launch:
 @impl(
     "fla",
     about="Triton kernel of flash-linear-attention",
-    contract=lambda case: "x,residual,w -> y,z,rstd (new tensors, rstd is always saved)"
-    + (", y from x + residual before it is rounded" if case.dtype in HALF else ""),
+    contract=lambda case: (
+        "x,residual,w -> y,z,rstd (new tensors, rstd is always saved)"
+        + (", y from x + residual before it is rounded" if case.dtype in HALF else "")
+    ),
 )
 def fla(case: Case, t: Any) -> Launch:
     from fla.modules.norm.layernorm import layer_norm_fwd

@@ -98,9 +98,7 @@ def torch_compile(case, t):
     aux = AuxRequest(lse=True) if case.flag("lse") else None
 
     def attend():
-        return flex_attention(
-            q, k, v, block_mask=mask, scale=scale, enable_gqa=case.hq != case.hkv, return_aux=aux
-        )
+        return flex_attention(q, k, v, block_mask=mask, scale=scale, enable_gqa=case.hq != case.hkv, return_aux=aux)
 
     run = compiled(case, attend)
 
@@ -168,9 +166,7 @@ def sdpa_cudnn(case, t):
     return launch
 
 
-@impl(
-    "sdpa-efficient", about="torch's memory-efficient attention (CUTLASS), the op below SDPA", contract=_NEW
-)
+@impl("sdpa-efficient", about="torch's memory-efficient attention (CUTLASS), the op below SDPA", contract=_NEW)
 def sdpa_efficient(case, t):
     import torch
 
@@ -291,9 +287,7 @@ def flash_attn_2(case, t):
     causal, scale, window, want = case.flag("causal"), scale_of(case), sides(case), case.flag("lse")
 
     def launch():
-        got = flash_attn_func(
-            q, k, v, softmax_scale=scale, causal=causal, window_size=window, return_attn_probs=want
-        )
+        got = flash_attn_func(q, k, v, softmax_scale=scale, causal=causal, window_size=window, return_attn_probs=want)
         return _new(case, bshd(case, got[0]), got[1]) if want else {"o": bshd(case, got)}
 
     return launch
@@ -455,3 +449,10 @@ def _tilelang_kernel(case):
             T.copy(o, O[n, x * bq : (x + 1) * bq, h, :])
 
     return tilelang.compile(flash)
+
+
+@impl("max", about="Modular's MAX: recognised, not timed")
+def max_(case, t):
+    from ._max import refuse
+
+    refuse(case)

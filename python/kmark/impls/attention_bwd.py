@@ -253,9 +253,7 @@ def flash_attn_2(case, t):
     causal, scale = case.flag("causal"), scale_of(case)
 
     def launch():
-        _flash_attn_backward(
-            dout, q, k, v, o, t.lse, dq, dk, dv, 0.0, scale, causal, left, right, 0.0, None, False
-        )
+        _flash_attn_backward(dout, q, k, v, o, t.lse, dq, dk, dv, 0.0, scale, causal, left, right, 0.0, None, False)
 
     return launch
 

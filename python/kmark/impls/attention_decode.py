@@ -76,9 +76,7 @@ def torch_(case, t):
 @impl(
     "flashinfer",
     about="FlashInfer's paged decode, planned once; tensor cores from groups of 4 heads on",
-    contract=lambda case: (
-        "q,k_cache,v_cache -> o,lse (lse in base 2, then scaled)" if case.flag("lse") else None
-    ),
+    contract=lambda case: "q,k_cache,v_cache -> o,lse (lse in base 2, then scaled)" if case.flag("lse") else None,
 )
 def flashinfer(case, t):
     from flashinfer import BatchDecodeWithPagedKVCacheWrapper

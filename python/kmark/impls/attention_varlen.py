@@ -51,9 +51,7 @@ def numpy_(case, t):
     def launch():
         for (rows, keys), mask in zip(spans, seen):
             for h in range(case.hq):
-                t.o[rows, h], lse = plain_numpy(
-                    t.q[rows, h], t.k[keys, h // group], t.v[keys, h // group], scale, mask
-                )
+                t.o[rows, h], lse = plain_numpy(t.q[rows, h], t.k[keys, h // group], t.v[keys, h // group], scale, mask)
                 if t.lse is not None:
                     t.lse[rows, h] = lse
 
@@ -162,9 +160,7 @@ def sdpa_cudnn(case, t):
     return launch
 
 
-@impl(
-    "sdpa-efficient", about="torch's memory-efficient attention (CUTLASS) with sequence starts", contract=_NEW
-)
+@impl("sdpa-efficient", about="torch's memory-efficient attention (CUTLASS) with sequence starts", contract=_NEW)
 def sdpa_efficient(case, t):
     import torch
 
@@ -182,9 +178,7 @@ def sdpa_efficient(case, t):
     run = torch.ops.aten._efficient_attention_forward.default
 
     def launch():
-        o = run(
-            q, k, v, None, t.cu_q, t.cu_k, most_q, most_k, 0.0, mask, False, scale=scale, window_size=window
-        )[0]
+        o = run(q, k, v, None, t.cu_q, t.cu_k, most_q, most_k, 0.0, mask, False, scale=scale, window_size=window)[0]
         return {"o": o.squeeze(0)}
 
     return launch
@@ -292,9 +286,7 @@ def flash_attn_2(case, t):
     return launch
 
 
-def ragged_prefill(
-    case: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, cu_q: Any, cu_k: Any
-) -> Callable[[], Any]:
+def ragged_prefill(case: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, cu_q: Any, cu_k: Any) -> Callable[[], Any]:
     """FlashInfer's ragged prefill, planned: its launch gives lse as [tokens, heads] if the case has one."""
     from flashinfer import BatchPrefillWithRaggedKVCacheWrapper
 
@@ -326,9 +318,7 @@ def ragged_prefill(
 @impl(
     "flashinfer",
     about="FlashInfer's ragged prefill, planned once",
-    contract=lambda case: (
-        "q,k,v,cu_q,cu_k -> o,lse (lse in base 2, then scaled)" if case.flag("lse") else None
-    ),
+    contract=lambda case: "q,k,v,cu_q,cu_k -> o,lse (lse in base 2, then scaled)" if case.flag("lse") else None,
 )
 def flashinfer(case, t):
     run = ragged_prefill(case, t.q, t.k, t.v, t.o, t.lse, t.cu_q, t.cu_k)
@@ -368,9 +358,7 @@ def _xformers(case, t, op):
     return launch
 
 
-@impl(
-    "xformers/cutlass", about="xFormers with a block-diagonal mask, its CUTLASS kernel forced", contract=_NEW
-)
+@impl("xformers/cutlass", about="xFormers with a block-diagonal mask, its CUTLASS kernel forced", contract=_NEW)
 def xformers_cutlass(case, t):
     from xformers.ops import fmha
 

@@ -48,9 +48,7 @@ def _kernel() -> Any:
     import triton.language as tl
 
     @triton.jit
-    def cross_entropy(
-        x, targets, loss, lse, x_row, n, IGNORE: tl.constexpr, ACC: tl.constexpr, BLOCK: tl.constexpr
-    ):
+    def cross_entropy(x, targets, loss, lse, x_row, n, IGNORE: tl.constexpr, ACC: tl.constexpr, BLOCK: tl.constexpr):
         row = tl.program_id(0).to(tl.int64)
         lanes = tl.arange(0, BLOCK)
         # Each lane has a maximum and a sum of its own, which is scaled anew whenever the maximum grows.

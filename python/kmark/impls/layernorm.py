@@ -7,8 +7,7 @@ from typing import Any
 
 from ..registry import Case, Launch, Unsupported, impl
 from ._compile import built, compiled, tuned
-from ._rows import HALF, UPTO32, acc, numpy_acc, only, row_blocks, row_upto, same_weight
-from ._rows import triton_acc, triton_block
+from ._rows import HALF, UPTO32, acc, numpy_acc, only, row_blocks, row_upto, same_weight, triton_acc, triton_block
 
 
 def _named(t: Any, y: Any, mean: Any, rstd: Any) -> dict[str, Any]:

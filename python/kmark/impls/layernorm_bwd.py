@@ -7,8 +7,18 @@ from typing import Any
 
 from ..registry import Case, Launch, impl
 from ._compile import built, compiled, tuned
-from ._rows import UPTO32, acc, numpy_acc, only, row_blocks, row_upto, same_weight, triton_acc, triton_block
-from ._rows import triton_programs
+from ._rows import (
+    UPTO32,
+    acc,
+    numpy_acc,
+    only,
+    row_blocks,
+    row_upto,
+    same_weight,
+    triton_acc,
+    triton_block,
+    triton_programs,
+)
 
 
 def _named(t: Any, dx: Any, dw: Any, dbias: Any) -> dict[str, Any]:
@@ -110,9 +120,7 @@ def triton(case: Case, t: Any) -> Launch:
     strides = t.x.stride(0), t.dout.stride(0), t.dx.stride(0)
 
     def launch() -> None:
-        kernel[(programs,)](
-            t.x, t.w, t.dout, t.mean, t.rstd, t.dx, sums, bias, *strides, case.m, case.n, wide, **block
-        )
+        kernel[(programs,)](t.x, t.w, t.dout, t.mean, t.rstd, t.dx, sums, bias, *strides, case.m, case.n, wide, **block)
         t.dw.copy_(sums.sum(0))
         if bias is not None:
             t.dbias.copy_(bias.sum(0))

@@ -7,8 +7,19 @@ from typing import Any
 
 from ..registry import Case, Launch, Unsupported, impl
 from ._compile import built, compiled, tuned
-from ._rows import HALF, UPTO32, acc, numpy_acc, only, only_same_weight, row_blocks, row_upto, same_weight
-from ._rows import triton_acc, triton_block
+from ._rows import (
+    HALF,
+    UPTO32,
+    acc,
+    numpy_acc,
+    only,
+    only_same_weight,
+    row_blocks,
+    row_upto,
+    same_weight,
+    triton_acc,
+    triton_block,
+)
 
 
 @impl("torch", about="ATen's fused RMSNorm", devices=("cpu", "cuda"), strided=True)
@@ -193,3 +204,10 @@ def numpy(case: Case, t: Any) -> Launch:
                 t.rstd[rows] = r[:, 0]
 
     return launch
+
+
+@impl("max", about="Modular's MAX: recognised, not timed")
+def max_(case, t):
+    from ._max import refuse
+
+    refuse(case)

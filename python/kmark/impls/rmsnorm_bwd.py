@@ -7,8 +7,18 @@ from typing import Any
 
 from ..registry import Case, Launch, impl
 from ._compile import built, compiled, tuned
-from ._rows import UPTO32, acc, numpy_acc, only, row_blocks, row_upto, same_weight, triton_acc, triton_block
-from ._rows import triton_programs
+from ._rows import (
+    UPTO32,
+    acc,
+    numpy_acc,
+    only,
+    row_blocks,
+    row_upto,
+    same_weight,
+    triton_acc,
+    triton_block,
+    triton_programs,
+)
 
 
 @impl(
@@ -54,9 +64,7 @@ def _kernel() -> Any:
     import triton.language as tl
 
     @triton.jit
-    def rmsnorm_bwd(
-        x, w, dout, rstd, dx, sums, x_row, dout_row, dx_row, m, n, ACC: tl.constexpr, BLOCK: tl.constexpr
-    ):
+    def rmsnorm_bwd(x, w, dout, rstd, dx, sums, x_row, dout_row, dx_row, m, n, ACC: tl.constexpr, BLOCK: tl.constexpr):
         me, programs = tl.program_id(0).to(tl.int64), tl.num_programs(0)
         lanes = tl.arange(0, BLOCK)
         for row in range(me, m, programs):

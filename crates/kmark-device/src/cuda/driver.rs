@@ -195,6 +195,10 @@ impl Driver {
         Ok(count as usize)
     }
 
+    pub fn l2_bytes(&self, device: i32) -> Result<u64, Fault> {
+        self.attribute(device, Attribute::L2Bytes).map(|bytes| bytes as u64)
+    }
+
     /// The architecture as compilers name it.
     pub fn arch(&self, device: i32) -> Result<String, Fault> {
         let (major, minor) = (self.attribute(device, Attribute::Major)?, self.attribute(device, Attribute::Minor)?);

@@ -106,7 +106,7 @@ impl Cuda {
             return Err(Fault::new(Status::Unavailable, message));
         }
         let (jit, queue) = (Jit::new(cache), Arc::new(queue));
-        let (sms, l2_bytes) = (get(Attribute::Multiprocessors)? as u32, get(Attribute::L2Bytes)? as usize);
+        let (sms, l2_bytes) = (get(Attribute::Multiprocessors)? as u32, driver.l2_bytes(ordinal)? as usize);
         let engine = Engine::new(&queue, &jit, &arch, sms, l2_bytes)?;
         let uuid = driver.device_uuid(ordinal)?;
         Ok(Cuda(Arc::new(Inner {

@@ -1,4 +1,4 @@
-"""What the functions of ops share: the registry, a case as it was written, a value with its tolerance, element types."""
+"""What the functions of ops share: the registry, a case as it was written, a value and its tolerance, element types."""
 
 import numpy as np
 

@@ -121,7 +121,7 @@ fn time(run: &Run, r: &Record, m: Median) -> Time {
     let least_ns = roofs.map(|roofs| 1e9 * roofs.least_seconds(&r.cost, r.dtype));
     let beyond = |roofs: &Roofs| {
         let matrix = roofs.for_flops(r.dtype).map_or(0.0, |roof| 1e9 * r.cost.flops as f64 / roof);
-        let traffic = 1e9 * r.cost.bytes() as f64 / roofs.for_traffic(&r.cost);
+        let traffic = 1e9 * roofs.least_traffic_seconds(&r.cost);
         m.hi < traffic / TRAFFIC_MARGIN || m.hi < matrix / MATRIX_MARGIN
     };
     Time {

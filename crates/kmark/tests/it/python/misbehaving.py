@@ -2,9 +2,8 @@
 
 import ctypes
 
-import numpy as np
-
 import kmark
+import numpy as np
 
 
 def norm(x, w, eps):
