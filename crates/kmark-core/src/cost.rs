@@ -39,7 +39,7 @@ impl Roofs {
     /// may still be on its way there.
     pub fn least_traffic_seconds(&self, cost: &Cost) -> f64 {
         let kept = self.cache_bytes.unwrap_or(0).min(cost.bytes_written);
-        let moved = Cost { bytes_written: cost.bytes_written - kept, ..cost.clone() };
+        let moved = Cost { bytes_written: cost.bytes_written - kept, ..*cost };
         moved.bytes() as f64 / self.for_traffic(&moved)
     }
 

@@ -7,6 +7,7 @@ use crate::env;
 use crate::error::Result;
 use crate::host::Workers;
 use crate::units;
+use crate::{baselines, python};
 use kmark_device::cuda::jit::Jit;
 use kmark_device::cuda::{Driver, Matmul, Nvml};
 use serde::Serialize;
@@ -47,6 +48,7 @@ pub fn run(args: DoctorArgs) -> Result<u8> {
     }
     calibrate(Choice::Cpu, "cpu", &mut put);
     libraries(&mut put);
+    python(&mut put);
     match gpus() {
         Err(why) => put("GPU", "none".into(), &format!("{why}; without one, everything runs on the CPU")),
         Ok(0) => put("GPU", "none".into(), "the driver is there, but it knows no GPU"),
@@ -115,6 +117,24 @@ fn libraries(put: &mut Put) {
         Ok(path) => put("cuBLASLt", path, ""),
         Err(why) => put("cuBLASLt", "missing".into(), &format!("{why}; impl cublaslt is unavailable")),
     }
+}
+
+/// Whether Python libraries can run here, and which environments there are for them.
+fn python(put: &mut Put) {
+    let interpreter = baselines::default_python().display().to_string();
+    match python::catalogue() {
+        Ok(adapters) => put("Python", format!("{interpreter}, {} adapters", adapters.len()), ""),
+        Err(why) => put("Python", "no libraries".into(), why),
+    }
+    let installed: Vec<&str> =
+        baselines::all().iter().filter(|b| b.installed().is_some()).map(|b| b.name.as_str()).collect();
+    let (value, advice) = match installed[..] {
+        [] => {
+            ("none".to_string(), "libraries run in that interpreter; `kmark baselines list` shows pinned environments")
+        }
+        _ => (installed.join(" "), ""),
+    };
+    put("environments", value, advice);
 }
 
 fn gpu(n: usize, put: &mut Put) {

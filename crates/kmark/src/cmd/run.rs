@@ -38,8 +38,7 @@ pub fn run(args: RunArgs) -> Result<u8> {
     let mut workers = Workers::new(plan.device, true);
     let mut phases = run.phases.unwrap_or_default();
     if !plan.items.is_empty() {
-        progress.now("calibrating");
-        prepare(&mut workers, &plan, &mut run, &mut phases)?;
+        prepare(&mut workers, &plan, &mut run, &mut phases, &mut progress)?;
         store.write_run(&run)?;
     }
     let mut bench = Bench {
@@ -185,11 +184,18 @@ fn drop_done(plan: &mut Plan, records: &[Record], mode: Mode) {
 }
 
 /// Starts the workers, which calibrate themselves, and measures the roofs once per run.
-fn prepare(workers: &mut Workers, plan: &Plan, run: &mut Run, phases: &mut Phases) -> Result<()> {
+fn prepare(
+    workers: &mut Workers,
+    plan: &Plan,
+    run: &mut Run,
+    phases: &mut Phases,
+    progress: &mut Progress,
+) -> Result<()> {
     let mut families: Vec<String> = plan.items.iter().flat_map(|p| p.impls.iter().map(|i| family(i.name()))).collect();
     families.sort();
     families.dedup();
     for f in &families {
+        progress.now(&format!("starting {f}"));
         // Without its interpreter or library a family of Python's is unavailable, case by case; others must start.
         workers.start(f).or_else(|e| if python::runs(f) { Ok(()) } else { Err(e) })?;
     }
@@ -200,6 +206,7 @@ fn prepare(workers: &mut Workers, plan: &Plan, run: &mut Run, phases: &mut Phase
     run.calibration = hello.calibration.clone();
     if run.roofs.is_none() {
         let start = Instant::now();
+        progress.now("roofs");
         run.roofs = roofs::measure(workers, plan);
         phases.roofs_ns += start.elapsed().as_nanos() as u64;
     }
