@@ -48,6 +48,14 @@ class Adapters:
         gc.disable()  # a collection in the middle of a sample is nobody's time; binding collects
         return Bound(case, adapter, launch, outputs)
 
+    def release(self) -> None:
+        """A case is over: what its launches kept goes back to the card, where other workers need it."""
+        Bound.turn = None
+        gc.collect()
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+
     def of_file(self, case: Case, name: str) -> Adapter:
         """A function of the user's: registered for this op, or any function of that name."""
         path, _, function = name.rpartition(":")

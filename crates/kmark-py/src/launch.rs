@@ -3,7 +3,7 @@
 
 use crate::dlpack::{self, Foreign};
 use crate::tensor::Tensor;
-use kmark::worker;
+use kmark::worker::{BuiltIn, Found, Impls};
 use kmark_core::case::Case;
 use kmark_core::record::Status;
 use kmark_core::tensor::TensorSpec;
@@ -15,22 +15,28 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::cell::Cell;
 
-/// Finds an impl among the adapters, and among what is built in.
-type Finder = Box<dyn Fn(&str, &'static Entry, &str, &str) -> Result<Box<dyn Impl>, Fault>>;
+/// Python's side: `has(op, name)`, `bind(case, name, device, tensors)`, `explain(exception)` and `release()`. What it has
+/// not may be built in.
+pub struct Adapters(pub Py<PyAny>);
 
-/// `adapters` is Python's side: `has(op, name)`, `bind(case, name, device, tensors)` and `explain(exception)`.
-pub fn finder(adapters: Py<PyAny>) -> Finder {
-    Box::new(move |family, entry, kind, name| {
-        let known = Python::attach(|py| {
-            let known = adapters.call_method1(py, "has", (entry.op.name(), name));
-            known.and_then(|k| k.extract::<bool>(py)).map_err(|e| explained(py, &adapters, e))
-        })?;
-        if !known {
-            return worker::built_in(family, entry, kind, name);
-        }
-        let adapters = Python::attach(|py| adapters.clone_ref(py));
-        Ok(Box::new(PythonImpl { adapters, name: name.to_string() }))
-    })
+impl Impls for Adapters {
+    fn find(&self, family: &str, entry: &'static Entry, kind: &str, name: &str) -> Found {
+        Python::attach(|py| {
+            let known = self.0.call_method1(py, "has", (entry.op.name(), name));
+            match known.and_then(|k| k.extract::<bool>(py)).map_err(|e| explained(py, &self.0, e))? {
+                true => {
+                    let adapter = PythonImpl { adapters: self.0.clone_ref(py), name: name.to_string() };
+                    Ok(Box::new(adapter) as Box<dyn Impl>)
+                }
+                false => BuiltIn.find(family, entry, kind, name),
+            }
+        })
+    }
+
+    fn release(&self) {
+        // Whatever is wrong with the process shows in the next request.
+        let _ = Python::attach(|py| self.0.call_method0(py, "release"));
+    }
 }
 
 /// What an exception means for a record.

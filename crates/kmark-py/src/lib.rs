@@ -30,15 +30,13 @@ fn open(choice: Choice, stream: Option<usize>) -> Result<Box<dyn Device>, Fault>
     }
 }
 
-/// Answers the host's requests on file descriptors 3 and 4 until it leaves. `bind` makes a launch of an adapter,
-/// `explain` says what an exception means.
+/// Answers the host's requests on file descriptors 3 and 4 until it leaves. `adapters` binds, and says what exceptions mean.
 #[pyfunction]
 #[pyo3(signature = (family, device, stream, adapters))]
 fn serve(family: &str, device: &str, stream: Option<usize>, adapters: Py<PyAny>) -> PyResult<()> {
     let choice = Choice::parse(device).map_err(|e| e.message);
     let device = choice.and_then(|c| open(c, stream).map_err(|f| f.message));
-    let find = launch::finder(adapters);
-    worker::serve(family, device, &*find).map_err(|e| PyRuntimeError::new_err(e.message))
+    worker::serve(family, device, &launch::Adapters(adapters)).map_err(|e| PyRuntimeError::new_err(e.message))
 }
 
 /// The median and its 95 % interval.

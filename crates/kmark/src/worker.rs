@@ -28,23 +28,30 @@ pub fn run(family: &str, device: &str) -> Result<u8> {
     // The thread that launches belongs to the pool: handing work to a pool from outside costs two wake-ups per launch.
     kmark_device::cpu::in_pool(|| {
         let device = Choice::parse(device).map_err(|e| e.message).and_then(|c| c.open().map_err(|f| f.message));
-        serve(family, device, &built_in)?;
+        serve(family, device, &BuiltIn)?;
         Ok(0)
     })
 }
 
-/// How a worker finds an impl: by family, op, kind of device and name.
-pub type Find<'a> = &'a dyn Fn(&str, &'static Entry, &str, &str) -> std::result::Result<Box<dyn Impl>, Fault>;
+/// The impls of a worker.
+pub trait Impls {
+    /// By family, op, kind of device and name.
+    fn find(&self, family: &str, entry: &'static Entry, kind: &str, name: &str) -> Found;
+    /// A case is over: memory that was kept for the next launch may go.
+    fn release(&self) {}
+}
+
+pub type Found = std::result::Result<Box<dyn Impl>, Fault>;
 
 /// Answers requests until the host leaves. `device`, or why it could not be opened.
-pub fn serve(family: &str, device: std::result::Result<Box<dyn Device>, String>, find: Find) -> Result<()> {
+pub fn serve(family: &str, device: std::result::Result<Box<dyn Device>, String>, impls: &dyn Impls) -> Result<()> {
     // If the host is killed, a launch that never ends must not stay behind.
     #[cfg(target_os = "linux")]
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     let no_pipe = |e: std::io::Error| Error::usage(format!("a worker is started by kmark itself, not by hand ({e})"));
     let requests = File::open(format!("/dev/fd/{REQUESTS_FD}")).map_err(no_pipe)?;
     let mut replies = OpenOptions::new().write(true).open(format!("/dev/fd/{REPLIES_FD}")).map_err(no_pipe)?;
-    let mut state = Worker { family, device, find, prepared: None };
+    let mut state = Worker { family, device, impls, prepared: None };
     for line in BufReader::new(requests).lines() {
         let Ok(line) = line else { break };
         let request: Request = serde_json::from_str(&line)
@@ -60,31 +67,30 @@ pub fn serve(family: &str, device: std::result::Result<Box<dyn Device>, String>,
 }
 
 /// The impls that are in this program, and kernels in files.
-pub fn built_in(
-    family: &str,
-    entry: &'static Entry,
-    kind: &str,
-    name: &str,
-) -> std::result::Result<Box<dyn Impl>, Fault> {
-    let missing = || Fault::new(Status::Unavailable, format!("worker {family} has no {} {name}", entry.op.name()));
-    Ok(match family {
-        "mutant" => {
-            let all = mutants::of(entry, kind);
-            Box::new(all.into_iter().find(|m| m.name() == name).ok_or_else(missing)?)
-        }
-        _ if plan::is_kernel_file(name) => {
-            let user = plan::user_kernel(name).map_err(|e| Fault::new(Status::BuildFailed, e.message))?;
-            Box::new(user)
-        }
-        _ => Box::new(plan::impls_of(entry, kind).into_iter().find(|i| i.name() == name).ok_or_else(missing)?),
-    })
+pub struct BuiltIn;
+
+impl Impls for BuiltIn {
+    fn find(&self, family: &str, entry: &'static Entry, kind: &str, name: &str) -> Found {
+        let missing = || Fault::new(Status::Unavailable, format!("worker {family} has no {} {name}", entry.op.name()));
+        Ok(match family {
+            "mutant" => {
+                let all = mutants::of(entry, kind);
+                Box::new(all.into_iter().find(|m| m.name() == name).ok_or_else(missing)?)
+            }
+            _ if plan::is_kernel_file(name) => {
+                let user = plan::user_kernel(name).map_err(|e| Fault::new(Status::BuildFailed, e.message))?;
+                Box::new(user)
+            }
+            _ => Box::new(plan::impls_of(entry, kind).into_iter().find(|i| i.name() == name).ok_or_else(missing)?),
+        })
+    }
 }
 
 struct Worker<'a> {
     family: &'a str,
     /// Or why it could not be opened.
     device: std::result::Result<Box<dyn Device>, String>,
-    find: Find<'a>,
+    impls: &'a dyn Impls,
     prepared: Option<Prepared>,
 }
 
@@ -190,6 +196,7 @@ impl Worker<'_> {
             }
             Request::Release => {
                 self.prepared = None;
+                self.impls.release();
                 Reply::Released
             }
             Request::Bye => Reply::Bye,
@@ -245,6 +252,6 @@ impl Worker<'_> {
         let entry = kmark_ops::find(&case.op)
             .ok_or_else(|| Fault::new(Status::Unavailable, format!("worker {} has no op {}", self.family, case.op)))?;
         let kind = self.device()?.id().kind;
-        Ok((entry, (self.find)(self.family, entry, &kind, name)?))
+        Ok((entry, self.impls.find(self.family, entry, &kind, name)?))
     }
 }

@@ -1,4 +1,4 @@
-"""RMSNorm in NumPy, right in three ways and wrong in all others."""
+"""RMSNorm in NumPy, right in four ways and wrong in all others."""
 
 import ctypes
 
@@ -25,6 +25,11 @@ def returns(x, w, eps):
 def binds(case, t):
     eps = case.number("eps")
     return lambda: {"y": norm(t.x, t.w, eps)}
+
+
+@kmark.impl(op="rmsnorm", devices=("cpu",), arrays="dlpack")
+def takes_dlpack(x, w, eps):
+    return norm(np.from_dlpack(x), np.from_dlpack(w), eps)
 
 
 def raises(x):
