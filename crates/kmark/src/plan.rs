@@ -281,6 +281,14 @@ fn check_patterns(patterns: &[String], cases: &[Case], device: Choice) -> Result
         }
     }
     let Some(p) = others.iter().find(|p| !known.iter().any(|k| matches(p, k))) else { return Ok(true) };
+    if let Some(other) = listed.unwrap_or_default().iter().find(|a| matches(p, &a.name) && !known.contains(&&*a.name)) {
+        let (name, here) = (&other.name, device.kind());
+        let why = match other.devices.iter().any(|d| d == here) {
+            true => "no op of this selection".to_string(),
+            false => format!("{} only, not {here}", other.devices.join(" and ")),
+        };
+        return Err(Error::usage(format!("--impl {p}: {name} is for {why}")));
+    }
     let mut message = unknown(&format!("impl on {}", device.kind()), p, known);
     if let Err(why) = listed {
         message = format!("{message}; Python libraries could not be listed: {why}");

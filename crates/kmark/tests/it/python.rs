@@ -114,6 +114,8 @@ fn functions_that_are_not_there_are_bad_input() {
         (file.clone(), "name the function, like ./mine.py:fast"),
         ("./nowhere.py:f".into(), "No such file"),
         ("numppy".into(), "did you mean 'numpy'?"),
+        ("quack".into(), "quack is for cuda only, not cpu"),
+        ("flashmla".into(), "flashmla is for cuda only, not cpu"),
     ] {
         let result = kmark(&["run", "rmsnorm", "--device", "cpu", "--impl", &name])
             .env("KMARK_PYTHON", python())
