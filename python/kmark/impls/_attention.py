@@ -134,8 +134,12 @@ class Pages:
         self.longest = max(lengths, default=0)
         self.queries = torch.arange(0, (case.b + 1) * case.count("q"), case.count("q"), **ints)
         self.starts = torch.tensor([sum(counts[:i]) for i in range(len(counts) + 1)], **ints)
-        rows = [t.page_table[i, :n] for i, n in enumerate(counts)]
-        self.pages = torch.cat(rows).to(torch.int32) if rows else torch.empty(0, **ints)
+
+        def pages() -> Any:
+            rows = [t.page_table[i, :n] for i, n in enumerate(counts)]
+            return torch.cat(rows).to(torch.int32) if rows else torch.empty(0, **ints)
+
+        self.pages = case.arranged(pages)  # tables change with the values, lengths do not
         # An empty sequence has no pages; a full last page then makes its length (0 - 1) * page + page = 0.
         self.last = torch.tensor([(n - 1) % page + 1 if n else page for n in lengths], **ints)
 

@@ -23,10 +23,14 @@ def torch_(case, t):
     group, many, scale = case.hq // hkv, case.count("selected") * block, scale_of(case)
     # Lists as keys: [b, s, hkv, many]. Places that hold s are empty; keys behind the end and, causally, later
     # ones are not seen.
-    keys = (t.blocks.long()[..., None] * block + torch.arange(block, device=t.blocks.device)).flatten(-2)
-    ends = torch.arange(s, device=keys.device)[:, None, None] + 1 if case.flag("causal") else s
-    seen = (t.blocks < s).repeat_interleave(block, -1) & (keys < s) & (keys < ends)
-    keys = keys.clamp_(max=s - 1)
+    ends = torch.arange(s, device=t.blocks.device)[:, None, None] + 1 if case.flag("causal") else s
+
+    def all_keys():
+        return (t.blocks.long()[..., None] * block + torch.arange(block, device=t.blocks.device)).flatten(-2)
+
+    # Made again whenever the lists change.
+    keys = case.arranged(lambda: all_keys().clamp_(max=s - 1))
+    seen = case.arranged(lambda: (t.blocks < s).repeat_interleave(block, -1) & (all_keys() < s) & (all_keys() < ends))
     size = max(1, _CHUNK // max(1, b * hkv * many * d))
     batch = torch.arange(b, device=keys.device)[:, None, None, None]
     head = torch.arange(hkv, device=keys.device)[None, None, :, None]

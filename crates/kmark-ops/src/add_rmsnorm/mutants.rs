@@ -8,6 +8,19 @@ use kmark_device::buffer::Buffers;
 
 pub const MUTANTS: &[Mutant] = &[
     Mutant {
+        name: "unrounded-sum",
+        about: "normalises x + residual before it is rounded, so that y does not belong to z",
+        // Wider types add and store in one precision; short rows are 1 up to a sign whatever the rounding.
+        applies: |c| c.dtype.size() == 2 && c.axis("n") >= 8 && c.axis("m") * c.axis("n") >= 64,
+        spoil: |right, c, b| {
+            with_inputs(right, c, b, |out, row| {
+                let sum: Vec<f64> = row.x.iter().zip(row.residual).map(|(x, r)| x + r).collect();
+                let r = rstd(&sum, row.eps);
+                out.y.iter_mut().zip(&sum).zip(row.w).for_each(|((y, z), w)| *y = z * r * w);
+            })
+        },
+    },
+    Mutant {
         name: "residual-kept",
         about: "the new residual is the old one",
         applies: |_| true,
