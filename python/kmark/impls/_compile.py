@@ -13,14 +13,16 @@ _LAST = ""
 def compiled(case: Any, f: Launch, **options: Any) -> Launch:
     """`f` by torch.compile for this case alone, in the default mode but for `options` of the compiler.
 
-    It is called once here. Shapes are static and what it closes over stays: no later call compiles again."""
+    It is called once here. Shapes are static and what it closes over stays: no later call compiles again. Kernels may
+    come from Inductor's cache, choices between them may not: another run could have made them on a busy card."""
     import torch
 
     global _LAST
     if _LAST != case.id:  # copies of one case, bound for a graph, share what was compiled
         torch._dynamo.reset()
         _LAST = case.id
-    return built(case, torch.compile(f, dynamic=False, fullgraph=True, options=options or None))
+    options["autotune_local_cache"] = False
+    return built(case, torch.compile(f, dynamic=False, fullgraph=True, options=options))
 
 
 def built(case: Any, launch: Launch) -> Launch:

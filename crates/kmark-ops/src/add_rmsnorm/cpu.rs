@@ -16,7 +16,7 @@ fn bind_naive(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let (x, residual, w) = (b.get("x"), b.get("residual"), b.get("w"));
     let (y, z) = (b.get(outputs(c).0), b.get(outputs(c).1));
     let pitch = x.spec().pitch;
-    let in_place = c.attr("form") == "inplace";
+    let (in_place, rounds) = (c.attr("form") == "inplace", c.attr("sum") == "rounded");
     by_float!(c.dtype, T => Box::new(move || {
         let w = widen_weight::<<T as Elem>::Acc>(&w);
         let (mut y, mut z) = (y.write::<T>(), z.write::<T>());
@@ -27,22 +27,27 @@ fn bind_naive(c: &Case, b: &Buffers) -> Box<dyn Launch> {
                 }
             }
         }
-        naive::<T>(&mut y, &mut z, &w, pitch, eps)
+        naive::<T>(&mut y, &mut z, &w, pitch, eps, rounds)
     }))
 }
 
 /// In place; `y` holds x and `z` the residual.
-fn naive<T: Elem>(y: &mut [T], z: &mut [T], w: &[T::Acc], pitch: usize, eps: f64) {
+fn naive<T: Elem>(y: &mut [T], z: &mut [T], w: &[T::Acc], pitch: usize, eps: f64, rounds: bool) {
     let n = w.len();
+    let mut sum = vec![T::Acc::ZERO; n];
     for (y, z) in y.chunks_mut(pitch).zip(z.chunks_mut(pitch)) {
         let mut squares = 0.0;
         for i in 0..n {
-            z[i] = T::down(y[i].up() + z[i].up());
-            squares += z[i].up().to_f64() * z[i].up().to_f64();
+            sum[i] = y[i].up() + z[i].up();
+            z[i] = T::down(sum[i]);
+            if rounds {
+                sum[i] = z[i].up();
+            }
+            squares += sum[i].to_f64() * sum[i].to_f64();
         }
         let r = T::Acc::from_f64(1.0 / (squares / n as f64 + eps).sqrt());
         for i in 0..n {
-            y[i] = T::down(z[i].up() * r * w[i]);
+            y[i] = T::down(sum[i] * r * w[i]);
         }
     }
 }
@@ -52,7 +57,7 @@ fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let (x, residual, w) = (b.get("x"), b.get("residual"), b.get("w"));
     let (y, z) = (b.get(outputs(c).0), b.get(outputs(c).1));
     let pitch = x.spec().pitch;
-    let in_place = c.attr("form") == "inplace";
+    let (in_place, rounds) = (c.attr("form") == "inplace", c.attr("sum") == "rounded");
     by_float!(c.dtype, T => Box::new(move || {
         let w = widen_weight::<<T as Elem>::Acc>(&w);
         let (mut y, mut z) = (y.write::<T>(), z.write::<T>());
@@ -60,14 +65,14 @@ fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
         let parts = jobs.ranges().zip(jobs.split(&mut y, pitch).zip(jobs.split(&mut z, pitch)));
         if in_place {
             each_job(parts, |(_, (x, residual))| {
-                simd(#[inline(always)] || in_place_block::<T>(x, residual, &w, pitch, eps))
+                simd(#[inline(always)] || in_place_block::<T>(x, residual, &w, pitch, eps, rounds))
             });
         } else {
             let (x, residual) = (x.read::<T>(), residual.read::<T>());
             each_job(parts, |(rows, (y, z))| {
                 let start = rows.start * pitch;
                 let rows = Rows { x: &x[start..], residual: &residual[start..], pitch, elems: m * n };
-                simd(#[inline(always)] || out_block::<T>(rows, y, z, &w, eps))
+                simd(#[inline(always)] || out_block::<T>(rows, y, z, &w, eps, rounds))
             });
         }
     }))
@@ -75,9 +80,9 @@ fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
 
 /// Lines that were just read are in the cache, so that nothing is won by streaming past it.
 #[inline(always)]
-fn in_place_block<T: Elem>(x: &mut [T], residual: &mut [T], w: &[T::Acc], pitch: usize, eps: f64) {
+fn in_place_block<T: Elem>(x: &mut [T], residual: &mut [T], w: &[T::Acc], pitch: usize, eps: f64, rounds: bool) {
     let n = w.len();
-    let mut sum = Sum::<T>::new(n);
+    let mut sum = Sum::<T>::new(n, rounds);
     let mut output = Row::<T>::new(n, 0);
     for (x, residual) in x.chunks_mut(pitch).zip(residual.chunks_mut(pitch)) {
         let (x, residual) = (&mut x[..n], &mut residual[..n]);
@@ -97,9 +102,9 @@ struct Rows<'a, T> {
 }
 
 #[inline(always)]
-fn out_block<T: Elem>(rows: Rows<T>, y: &mut [T], z: &mut [T], w: &[T::Acc], eps: f64) {
+fn out_block<T: Elem>(rows: Rows<T>, y: &mut [T], z: &mut [T], w: &[T::Acc], eps: f64, rounds: bool) {
     let (n, pitch) = (w.len(), rows.pitch);
-    let mut sum = Sum::<T>::new(n);
+    let mut sum = Sum::<T>::new(n, rounds);
     let mut output = Row::<T>::new(n, rows.elems);
     for (row, (y, z)) in y.chunks_mut(pitch).zip(z.chunks_mut(pitch)).enumerate() {
         let (x, x_later) = rows.x[row * pitch..].split_at(pitch);
@@ -111,16 +116,18 @@ fn out_block<T: Elem>(rows: Rows<T>, y: &mut [T], z: &mut [T], w: &[T::Acc], eps
     }
 }
 
-/// x + residual of one row as the dtype holds it, and the same in accumulators.
+/// x + residual of one row as the dtype holds it, and in accumulators the same or, if nothing `rounds` it, more exactly.
 struct Sum<T: Elem> {
+    rounds: bool,
     wide: Vec<T::Acc>,
     other: Vec<T::Acc>,
     rounded: Vec<T>,
 }
 
 impl<T: Elem> Sum<T> {
-    fn new(n: usize) -> Sum<T> {
+    fn new(n: usize, rounds: bool) -> Sum<T> {
         Sum {
+            rounds,
             wide: vec![T::Acc::ZERO; n],
             other: vec![T::Acc::ZERO; n],
             rounded: vec![bytemuck::Zeroable::zeroed(); n],
@@ -135,6 +142,8 @@ impl<T: Elem> Sum<T> {
             *x += *r;
         }
         T::narrow(&self.wide, &mut self.rounded);
-        T::widen(&self.rounded, &mut self.wide);
+        if self.rounds {
+            T::widen(&self.rounded, &mut self.wide);
+        }
     }
 }

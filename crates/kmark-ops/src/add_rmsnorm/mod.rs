@@ -38,7 +38,7 @@ impl Op for AddRmsNorm {
         oracle!("add_rmsnorm")
     }
     fn about(&self) -> &'static str {
-        "z = x + residual rounded to the dtype, y = z * rstd(z) * w; in place y becomes x and z becomes residual"
+        "z = x + residual, y = z * rstd(z) * w with z as it is stored or as it was before; in place y becomes x and z becomes residual"
     }
     fn axes(&self) -> &'static [Axis] {
         MATRIX
@@ -52,6 +52,12 @@ impl Op for AddRmsNorm {
                 kind: AttrKind::OneOf(&["inplace", "out"]),
                 default: "inplace",
                 about: "whether x and residual are overwritten or y and z written",
+            },
+            Attr {
+                name: "sum",
+                kind: AttrKind::OneOf(&["rounded", "exact"]),
+                default: "rounded",
+                about: "whether y is made from the sum as z holds it or from the sum before it is rounded",
             },
             MEMORY,
         ]
@@ -78,14 +84,15 @@ impl Op for AddRmsNorm {
         let (y_name, z_name) = outputs(c);
         let w = inputs.all("w");
         let k = sum_slack(c.acc(), n);
+        let rounds = c.attr("sum") == "rounded";
         by_rows(m, n, |rows| {
             let (mut y, mut z) = (Vec::new(), Vec::new());
             for row in rows.clone() {
                 let (x, residual) = (inputs.take("x", row * n, n), inputs.take("residual", row * n, n));
                 let sum: Vec<f64> = x.iter().zip(&residual).map(|(x, r)| x + r).collect();
-                let rounded: Vec<f64> = sum.iter().map(|z| c.dtype.round(*z)).collect();
-                let r = 1.0 / (rounded.iter().map(|v| v * v).sum::<f64>() / n as f64 + eps).sqrt();
-                y.extend(rounded.iter().zip(&w).map(|(z, w)| z * r * w));
+                let normed: Vec<f64> = sum.iter().map(|z| if rounds { c.dtype.round(*z) } else { *z }).collect();
+                let r = 1.0 / (normed.iter().map(|v| v * v).sum::<f64>() / n as f64 + eps).sqrt();
+                y.extend(normed.iter().zip(&w).map(|(z, w)| z * r * w));
                 z.extend(sum);
             }
             let (start, region) = (rows.start * n, Region::One(0));

@@ -10,13 +10,22 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "unrounded-sum",
         about: "normalises x + residual before it is rounded, so that y does not belong to z",
-        // Wider types add and store in one precision; short rows are 1 up to a sign whatever the rounding.
-        applies: |c| c.dtype.size() == 2 && c.axis("n") >= 8 && c.axis("m") * c.axis("n") >= 64,
+        applies: |c| c.attr("sum") == "rounded" && rounding_shows(c),
         spoil: |right, c, b| {
             with_inputs(right, c, b, |out, row| {
                 let sum: Vec<f64> = row.x.iter().zip(row.residual).map(|(x, r)| x + r).collect();
-                let r = rstd(&sum, row.eps);
-                out.y.iter_mut().zip(&sum).zip(row.w).for_each(|((y, z), w)| *y = z * r * w);
+                out.normalise(&sum, rstd(&sum, row.eps), row.w);
+            })
+        },
+    },
+    Mutant {
+        name: "rounded-sum",
+        about: "normalises the sum as z holds it where the exact one is asked for",
+        applies: |c| c.attr("sum") == "exact" && rounding_shows(c),
+        spoil: |right, c, b| {
+            with_inputs(right, c, b, |out, row| {
+                let sum = out.z.to_vec();
+                out.normalise(&sum, rstd(&sum, row.eps), row.w);
             })
         },
     },
@@ -43,8 +52,8 @@ pub const MUTANTS: &[Mutant] = &[
         applies: |c| c.axis("m") > 5,
         spoil: |right, c, b| {
             with_inputs(right, c, b, |out, row| {
-                let r = rstd(out.z, 0.0);
-                out.y.iter_mut().zip(&*out.z).zip(row.w).for_each(|((y, z), w)| *y = z * r * w);
+                let sum = out.z.to_vec();
+                out.normalise(&sum, rstd(&sum, 0.0), row.w);
             })
         },
     },
@@ -74,6 +83,17 @@ struct Before<'a> {
 struct Out<'a> {
     y: &'a mut [f64],
     z: &'a mut [f64],
+}
+
+impl Out<'_> {
+    fn normalise(self, sum: &[f64], r: f64, w: &[f64]) {
+        self.y.iter_mut().zip(sum).zip(w).for_each(|((y, z), w)| *y = z * r * w);
+    }
+}
+
+/// Wider types add and store in one precision; short rows are 1 up to a sign whatever the rounding.
+fn rounding_shows(c: &Case) -> bool {
+    c.dtype.size() == 2 && c.axis("n") >= 8 && c.axis("m") * c.axis("n") >= 64
 }
 
 fn rstd(z: &[f64], eps: f64) -> f64 {

@@ -36,7 +36,7 @@ def rmsnorm_bwd(c):
 def add_rmsnorm(c):
     x, residual, w = c["x residual w"]
     total = x + residual
-    z = round_to(c.dtype, total)
+    z = round_to(c.dtype, total) if c.attrs["sum"] == "rounded" else total
     y = z * rstd_of(z, c.number("eps"))[:, None] * w
     total = Near(total, np.abs(total))
     return {"x": y, "residual": total} if c.attrs["form"] == "inplace" else {"y": y, "z": total}

@@ -194,6 +194,20 @@ fn a_wrong_kernel_is_rejected_with_place_and_size() {
 }
 
 #[test]
+fn rows_that_do_not_add_up_are_shown_with_their_sum() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("two.cu");
+    let source = "// kmark: kernel two grid=m block=64\n\
+        KERNEL two(const __grid_constant__ Args a) { a.y.at(blockIdx.x, threadIdx.x) = 2.0f / 64.0f; }\n";
+    std::fs::write(&path, source).unwrap();
+    let select = ["softmax", "--dtype", "f32", "--configs", "16x64", "--impl", path.to_str().unwrap()];
+    let result = cuda(&[&["verify", "--device", "cuda", "--json", "--quiet"], &select[..]].concat());
+    assert_eq!(result.status.code(), Some(5), "{}", text(&result.stderr));
+    let says = "y: 16 rows do not add up to 1; row 0 adds up to 2.000000e0, ";
+    assert!(text(&result.stdout).contains(says), "{}", text(&result.stdout));
+}
+
+#[test]
 fn a_kernel_that_does_not_compile_shows_its_own_lines() {
     let broken = GOOD.replace("a.x.at(row, c)", "a.xx.at(row, c)");
     becomes(&broken, "build-failed", 6, "mine.cu:", &[]);

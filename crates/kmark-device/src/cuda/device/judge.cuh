@@ -71,10 +71,7 @@ template <class T> struct Judge {
             if (region == gate.want_region && bits_of(ratio) == gate.ratio) atomicMin(gate.index, index);
             return;
         }
-        if (gate.mode == JUDGE_TELL) {
-            if (index == *gate.index) gate.told[0] = got, gate.told[1] = expect, gate.told[2] = may;
-            return;
-        }
+        if (gate.mode == JUDGE_TELL && index == *gate.index) gate.told[0] = got, gate.told[1] = expect, gate.told[2] = may;
         t.elements++;
         t.wrong += ratio > 1.0;
         if (bits_of(ratio) > t.worst) t.worst = bits_of(ratio);

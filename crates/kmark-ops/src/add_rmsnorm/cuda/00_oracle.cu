@@ -1,4 +1,4 @@
-// The sum and its RMSNorm in f64, a block for each row. The norm is that of the sum as rounded to the dtype.
+// The sum and its RMSNorm in f64, a block for each row.
 // kmark: kernel judge grid=min(m,sms*32) block=min(256,ceil(n,32)*32)
 #include "row_truth.cuh"
 
@@ -18,13 +18,12 @@ KERNEL judge(const __grid_constant__ Args a) {
     double k = sum_slack(a.n);
     for (i64 row = blockIdx.x; row < a.m; row += gridDim.x) {
         auto sum = [&](i64 c) { return wide(a.x.at(row, c)) + wide(a.residual.at(row, c)); };
-        double squares = row_total(a.n, [&](i64 c) {
-            double v = rounded<z_t>(sum(c));
-            return v * v;
-        });
+        // What is normalised: the sum as z holds it, or as it was before.
+        auto normed = [&](i64 c) { return SUM == SUM_rounded ? rounded<z_t>(sum(c)) : sum(c); };
+        double squares = row_total(a.n, [&](i64 c) { return normed(c) * normed(c); });
         double r = 1.0 / sqrt(squares / (double)a.n + EPS);
         for (i64 c = threadIdx.x; c < a.n; c += blockDim.x) {
-            double expect = rounded<z_t>(sum(c)) * r * wide(a.w.ptr[c]);
+            double expect = normed(c) * r * wide(a.w.ptr[c]);
             y.put(row, c, expect, k * fabs(expect));
             z.put(row, c, sum(c), 0.0); // one addition and one rounding, nothing else
         }
