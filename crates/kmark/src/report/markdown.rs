@@ -1,6 +1,6 @@
 //! Markdown: a table per op, the geometric mean over its distinct shapes, and the failures.
 
-use super::rows::{Row, counts, needs_words, noise, rows, summaries};
+use super::rows::{Row, counts, explained, noise, rows, summaries};
 use super::table::rate;
 use super::{Options, RunData};
 use crate::units;
@@ -44,21 +44,22 @@ fn one(data: &RunData, options: &Options, text: &mut String) -> std::fmt::Result
             line(r, text)?;
         }
         for s in all.iter().filter(|s| s.op == op) {
-            write!(text, "\n**{}**: ", s.impl_name)?;
+            write!(text, "\n**{}** on {}: ", s.impl_name, s.of)?;
             if s.cases > 0 {
                 let (mean, base) = (units::digits(s.geomean), &s.baseline);
-                write!(text, "geomean {mean}× of {base}, distinct cases: {}, ", s.cases)?;
+                let mark = if s.same_contract { "" } else { " (other contract)" };
+                write!(text, "geomean {mean}× of {base}{mark}, shapes: {}, ", s.cases)?;
                 write!(text, "faster: {}, slower: {}, ", s.faster, s.slower)?;
             }
             writeln!(text, "failures: {}", s.failures)?;
         }
-        let notes: Vec<&Row> = rows.iter().filter(|r| r.op == op && needs_words(r.status)).collect();
+        let notes = explained(rows.iter().filter(|r| r.op == op));
         if !notes.is_empty() {
             writeln!(text)?;
         }
-        for r in notes {
-            let why = r.message.lines().next().unwrap_or("").replace('|', "\\|");
-            writeln!(text, "- {} `{}` {}: {why}", r.status, r.case, r.impl_name)?;
+        for (r, words) in notes {
+            let words = words.replace('|', "\\|");
+            writeln!(text, "- {} `{}` {}: {words}", r.status, r.case, r.impl_name)?;
         }
     }
     Ok(())

@@ -65,10 +65,12 @@ pub struct Against {
     pub comparison: Comparison,
 }
 
-/// Speed-ups of one impl over all distinct cases of an op.
+/// Speed-ups of one impl over all cases of an op that differ in nothing but their shape.
 #[derive(Serialize)]
-pub struct OpSummary {
+pub struct Summary {
     pub op: String,
+    /// The cases' id without their shape.
+    pub of: String,
     #[serde(rename = "impl")]
     pub impl_name: String,
     pub baseline: String,
@@ -76,6 +78,8 @@ pub struct OpSummary {
     pub cases: usize,
     pub faster: usize,
     pub slower: usize,
+    /// Whether each was held against one that does the same work.
+    pub same_contract: bool,
     pub failures: usize,
 }
 
@@ -182,17 +186,30 @@ fn against(records: &[Record], r: &Record, floor: f64, options: &Options) -> Opt
     Some(Against { baseline: base.impl_name.clone(), same_contract: base.contract == r.contract, comparison })
 }
 
-/// Per op and impl: the geometric mean of the speed-ups over distinct cases, and how many cases failed.
-pub fn summaries(rows: &[Row]) -> Vec<OpSummary> {
-    let mut keys: Vec<(&str, &str)> = Vec::new();
+/// Rows by `key`, in the order of first appearance.
+fn grouped<'a, K: PartialEq>(
+    rows: impl Iterator<Item = &'a Row>,
+    key: impl Fn(&'a Row) -> K,
+) -> Vec<(K, Vec<&'a Row>)> {
+    let mut groups: Vec<(K, Vec<&Row>)> = Vec::new();
     for r in rows {
-        if !keys.contains(&(&r.op, &r.impl_name)) {
-            keys.push((&r.op, &r.impl_name));
+        let key = key(r);
+        match groups.iter_mut().find(|(k, _)| *k == key) {
+            Some((_, group)) => group.push(r),
+            None => groups.push((key, vec![r])),
         }
     }
+    groups
+}
+
+/// The geometric mean of the speed-ups over shapes, and how many cases failed.
+pub fn summaries(rows: &[Row]) -> Vec<Summary> {
+    let shapeless = |case: &str| {
+        let parts = case.split('/').enumerate().filter(|(i, _)| *i != 2);
+        parts.map(|(_, part)| part).collect::<Vec<_>>().join("/")
+    };
     let mut out = Vec::new();
-    for (op, imp) in keys {
-        let mine: Vec<&Row> = rows.iter().filter(|r| r.op == op && r.impl_name == imp).collect();
+    for ((of, impl_name), mine) in grouped(rows.iter(), |r| (shapeless(&r.case), &r.impl_name)) {
         let failures = mine.iter().filter(|r| r.failure).count();
         let compared: Vec<&Against> = mine.iter().filter_map(|r| r.against.as_ref()).collect();
         if compared.is_empty() && failures == 0 {
@@ -203,14 +220,16 @@ pub fn summaries(rows: &[Row]) -> Vec<OpSummary> {
         let mut baselines: Vec<&str> = compared.iter().map(|a| a.baseline.as_str()).collect();
         baselines.sort();
         baselines.dedup();
-        out.push(OpSummary {
-            op: op.to_string(),
-            impl_name: imp.to_string(),
+        out.push(Summary {
+            op: mine[0].op.clone(),
+            of,
+            impl_name: impl_name.clone(),
             baseline: baselines.join(", "),
             geomean: if speedups.is_empty() { f64::NAN } else { geomean(&speedups) },
             cases: compared.len(),
             faster: count(Verdict::Faster),
             slower: count(Verdict::Slower),
+            same_contract: compared.iter().all(|a| a.same_contract),
             failures,
         });
     }
@@ -219,17 +238,19 @@ pub fn summaries(rows: &[Row]) -> Vec<OpSummary> {
 
 /// How many rows have each status, in the order of first appearance.
 pub fn counts(rows: &[Row]) -> Vec<(&'static str, usize)> {
-    let mut counts: Vec<(&'static str, usize)> = Vec::new();
-    for r in rows {
-        match counts.iter_mut().find(|(s, _)| *s == r.status) {
-            Some((_, n)) => *n += 1,
-            None => counts.push((r.status, 1)),
-        }
-    }
-    counts
+    grouped(rows.iter(), |r| r.status).into_iter().map(|(status, rows)| (status, rows.len())).collect()
 }
 
-/// Whether a status is worth a line below the table.
-pub fn needs_words(status: &str) -> bool {
-    status != Status::Ok.word() && status != Status::Unverified.word()
+/// The rows that are worth a line below the table, each with its words: of an impl's rows that say the same of one op
+/// but for numbers only the first.
+pub fn explained<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<(&'a Row, String)> {
+    let numberless = |message: &str| message.replace(|c: char| c.is_ascii_digit() || "+-.".contains(c), "");
+    let unexplained = rows.filter(|r| r.status != Status::Ok.word() && r.status != Status::Unverified.word());
+    let alike = grouped(unexplained, |r| (r.status, &r.op, &r.impl_name, numberless(&r.message)));
+    let words = |rows: Vec<&'a Row>| {
+        let (first, more) = (rows[0], rows.len() - 1);
+        let says = first.message.lines().next().unwrap_or("");
+        (first, if more == 0 { says.into() } else { format!("{says} (and {more} more like it)") })
+    };
+    alike.into_iter().map(|(_, rows)| words(rows)).collect()
 }

@@ -1,10 +1,11 @@
 //! The table for terminals.
 
-use super::rows::{Row, Time, counts, needs_words, noise, rows};
+use super::rows::{Row, Summary, Time, counts, explained, noise, rows, summaries};
 use super::{Options, RunData};
 use crate::units;
 use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table};
 use kmark_core::verdict::Verdict;
+use std::ops::Range;
 
 pub fn render(runs: &[RunData], options: &Options) -> String {
     runs.iter().map(|run| one(run, options)).collect::<Vec<_>>().join("\n")
@@ -12,6 +13,22 @@ pub fn render(runs: &[RunData], options: &Options) -> String {
 
 fn one(data: &RunData, options: &Options) -> String {
     let rows = rows(data, options);
+    let header = ["case", "impl", "status", "median", "±", "rate", "of roof", "× base", "verdict"];
+    let mut last = "";
+    let lines = rows.iter().map(|r| cells(r, std::mem::replace(&mut last, &r.case) == r.case, options));
+    let mut text = table(&header, 3..8, lines, options);
+    text.push_str(&means(&rows, options));
+    let notes = explained(rows.iter());
+    for (r, words) in &notes {
+        text.push_str(&format!("\n{}: {} {}: {words}", r.status, r.case, r.impl_name));
+    }
+    text.push_str(if notes.is_empty() { "\n" } else { "\n\n" });
+    text.push_str(&footer(data, &rows));
+    text
+}
+
+/// Columns `numbers` are set to the right.
+fn table(header: &[&str], numbers: Range<usize>, rows: impl Iterator<Item = Vec<Cell>>, options: &Options) -> String {
     let mut table = Table::new();
     table.load_style(comfy_table::presets::NOTHING);
     if let Some(width) = options.width {
@@ -20,32 +37,31 @@ fn one(data: &RunData, options: &Options) -> String {
     } else {
         table.set_content_arrangement(ContentArrangement::Disabled);
     }
-    let header = ["case", "impl", "status", "median", "±", "rate", "of roof", "× base", "verdict"];
-    table.set_header(header.map(|h| paint(h, options, |c| c.add_attribute(Attribute::Bold))));
-    for i in 3..8 {
-        table.column_mut(i).expect("nine columns").set_cell_alignment(CellAlignment::Right);
+    table.set_header(header.iter().map(|h| paint(h, options, |c| c.add_attribute(Attribute::Bold))));
+    for i in numbers {
+        table.column_mut(i).expect("a column of the header").set_cell_alignment(CellAlignment::Right);
     }
+    table.add_rows(rows);
+    table.lines().map(|l| l.trim_end().to_string() + "\n").collect()
+}
+
+/// What several shapes say together, where there are several.
+fn means(rows: &[Row], options: &Options) -> String {
+    let several: Vec<Summary> = summaries(rows).into_iter().filter(|s| s.cases > 1).collect();
+    if several.is_empty() {
+        return String::new();
+    }
+    let header = ["shapes of", "impl", "geomean × base", "shapes", "faster", "slower", "failed", "base"];
     let mut last = "";
-    for r in &rows {
-        table.add_row(cells(r, r.case == last, options));
-        last = &r.case;
-    }
-    let mut text = table.lines().map(|l| l.trim_end().to_string() + "\n").collect::<String>();
-    for r in rows.iter().filter(|r| needs_words(r.status)) {
-        text.push_str(&format!(
-            "\n{}: {} {}: {}",
-            r.status,
-            r.case,
-            r.impl_name,
-            r.message.lines().next().unwrap_or("")
-        ));
-    }
-    if rows.iter().any(|r| needs_words(r.status)) {
-        text.push('\n');
-    }
-    text.push('\n');
-    text.push_str(&footer(data, &rows));
-    text
+    let lines = several.iter().map(|s| {
+        let of = if std::mem::replace(&mut last, &s.of) == s.of { "" } else { &s.of };
+        let mark = if s.same_contract { "" } else { " (other contract)" };
+        let mean = format!("{}×{mark}", units::digits(s.geomean));
+        let counts = [s.cases, s.faster, s.slower, s.failures].map(|n| n.to_string());
+        let cells = [&[of.into(), s.impl_name.clone(), mean], &counts[..], std::slice::from_ref(&s.baseline)].concat();
+        cells.into_iter().map(Cell::new).collect()
+    });
+    format!("\n{}", table(&header, 2..7, lines, options))
 }
 
 fn cells(r: &Row, repeated: bool, options: &Options) -> Vec<Cell> {
