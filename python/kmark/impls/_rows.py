@@ -16,6 +16,14 @@ def only(case: Any, *dtypes: str) -> None:
         raise Unsupported(f"{' and '.join(dtypes)} only")
 
 
+def only_blackwell(x: Any) -> None:
+    """Refuses a tensor on an older GPU."""
+    import torch
+
+    if torch.cuda.get_device_capability(x.device) < (10, 0):
+        raise Unsupported("needs compute capability 10.0")
+
+
 def same_weight(case: Any) -> bool:
     """Whether the weight has the dtype of x."""
     return case["w"] in ("same", case.dtype)

@@ -13,6 +13,7 @@ from ._rows import (
     acc,
     numpy_acc,
     only,
+    only_blackwell,
     only_same_weight,
     row_blocks,
     row_upto,
@@ -171,12 +172,10 @@ def xformers(case: Case, t: Any) -> Launch:
 
 @impl("oink", about="Oink's CuTe DSL kernel for Blackwell")
 def oink(case: Case, t: Any) -> Launch:
-    import torch
     from kernelagent_oink.blackwell.rmsnorm import rmsnorm_forward
 
     only(case, *UPTO32)
-    if torch.cuda.get_device_capability(t.x.device) < (10, 0):
-        raise Unsupported("needs compute capability 10.0")
+    only_blackwell(t.x)
     eps, save = case.number("eps"), t.rstd is not None
 
     def launch() -> Any:

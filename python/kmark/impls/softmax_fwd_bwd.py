@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from ..registry import Case, Launch, Unsupported, impl
+from ..registry import Case, Launch, impl
 from ._compile import built, compiled
-from ._rows import HALF, UPTO32, acc, numpy_acc, only, row_blocks, row_upto, triton_acc, triton_block
+from ._rows import HALF, UPTO32, acc, numpy_acc, only, only_blackwell, row_blocks, row_upto, triton_acc, triton_block
 
 
 def _through_memory(case: Case) -> str:
@@ -124,12 +124,10 @@ def liger(case: Case, t: Any) -> Launch:
 
 @impl("oink", about="Oink's CuTe DSL kernel for Blackwell")
 def oink(case: Case, t: Any) -> Launch:
-    import torch
     from kernelagent_oink.blackwell.softmax import softmax_fwd_bwd
 
     only(case, *UPTO32)
-    if torch.cuda.get_device_capability(t.x.device) < (10, 0):
-        raise Unsupported("needs compute capability 10.0")
+    only_blackwell(t.x)
 
     def launch() -> Any:
         return softmax_fwd_bwd(t.dy, t.x)
