@@ -95,8 +95,8 @@ class Tensors(SimpleNamespace):
 class Bound:
     """An adapter bound to a case: the launch, and what Rust wants to know about it."""
 
-    # Whose turn it is, and what was allocated when it began.
-    turn: Optional[tuple[Bound, dict[str, int]]] = None
+    # Whose turn it is, what was allocated when it began, and whether what is allocated once was there already.
+    turn: Optional[tuple[Bound, dict[str, int], bool]] = None
 
     def __init__(self, case: Case, adapter: Adapter, launch: Callable[[], Any], outputs: list[str]):
         self.launch = launch
@@ -114,11 +114,11 @@ class Bound:
             again()
 
     def begin_turn(self, settled: bool) -> None:
-        """From here on this one launches. What grew until here is somebody else's, or what is allocated once."""
+        """From here on this one launches. What grew until here is of the turn that ends."""
         live = live_bytes()
-        if settled and Bound.turn is not None:
+        if Bound.turn is not None and Bound.turn[2]:
             Bound.turn[0].grow(Bound.turn[1], live)
-        Bound.turn = self, live
+        Bound.turn = self, live, settled
 
     def grow(self, before: dict[str, int], now: dict[str, int]) -> None:
         for kind, live in now.items():
@@ -127,7 +127,7 @@ class Bound:
     def check_memory(self, launches: int) -> None:
         """Memory that grows with every launch is a leak."""
         if Bound.turn is not None:
-            Bound.turn[0].begin_turn(True)
+            Bound.turn[0].begin_turn(Bound.turn[2])
         for kind, grown in self.grown.items():
             if launches > 10 and grown > LEAK_BYTES[kind]:
                 raise MemoryError(f"keeps {grown // launches:,} bytes more of {kind} memory with every launch: a leak")

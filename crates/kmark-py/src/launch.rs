@@ -126,7 +126,7 @@ impl Launch for PythonLaunch {
             let mut launch = || -> PyResult<Py<PyAny>> {
                 // While the last result is still there, as it is when memory is looked at again.
                 if TURN.replace(self.id) != self.id || self.launches == SETTLED {
-                    self.bound.call_method1(py, "begin_turn", (self.launches != SETTLED,))?;
+                    self.bound.call_method1(py, "begin_turn", (self.launches >= SETTLED,))?;
                 }
                 self.result = None; // so that its memory can be used again
                 self.launch.call0(py)

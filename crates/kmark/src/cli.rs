@@ -206,7 +206,7 @@ pub struct ReportArgs {
     /// Write to this file instead of standard output; it must not exist
     #[arg(long, value_name = "PATH")]
     pub out: Option<PathBuf>,
-    /// The impl that speed-ups refer to
+    /// The impl that speed-ups refer to [default: that of the run]
     #[arg(long, value_name = "NAME")]
     pub baseline: Option<String>,
 }

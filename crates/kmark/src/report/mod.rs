@@ -17,7 +17,7 @@ pub struct RunData<'a> {
 
 #[derive(Default)]
 pub struct Options {
-    /// The impl that speed-ups refer to; `None` leaves the choice to each case.
+    /// The impl that speed-ups refer to instead of the run's own; without either, each case has its own.
     pub baseline: Option<String>,
     pub color: bool,
     /// Columns of the terminal; `None` means as wide as it takes.

@@ -91,10 +91,11 @@ pub fn noise(records: &[Record]) -> Option<f64> {
 
 pub fn rows(data: &RunData, options: &Options) -> Vec<Row> {
     let floor = noise(data.records).unwrap_or(0.0).ln_1p();
-    data.records.iter().map(|r| row(data, r, floor, options)).collect()
+    let baseline = options.baseline.as_ref().or(data.run.settings.baseline.as_ref());
+    data.records.iter().map(|r| row(data, r, floor, baseline)).collect()
 }
 
-fn row(data: &RunData, r: &Record, floor: f64, options: &Options) -> Row {
+fn row(data: &RunData, r: &Record, floor: f64, baseline: Option<&String>) -> Row {
     Row {
         run: data.name.to_string(),
         case: r.case.clone(),
@@ -106,7 +107,7 @@ fn row(data: &RunData, r: &Record, floor: f64, options: &Options) -> Row {
         status: r.status.word(),
         contract: r.contract.clone(),
         time: r.median().map(|m| time(data.run, r, m)),
-        against: against(data.records, r, floor, options),
+        against: against(data.records, r, floor, baseline),
         message: r.message.clone(),
         failure: r.status.is_failure(),
     }
@@ -159,12 +160,12 @@ fn same_process(a: &Record, b: &Record) -> bool {
     a.device.kind != "cpu" || family(&a.impl_name) == family(&b.impl_name)
 }
 
-fn against(records: &[Record], r: &Record, floor: f64, options: &Options) -> Option<Against> {
+fn against(records: &[Record], r: &Record, floor: f64, baseline: Option<&String>) -> Option<Against> {
     if !r.status.is_timed() {
         return None;
     }
     let peers = || records.iter().filter(|p| p.case == r.case && p.mode == r.mode && p.status.is_timed());
-    let base = match &options.baseline {
+    let base = match baseline {
         Some(name) => peers().find(|p| p.impl_name == *name)?,
         None => {
             let time = |p: &&Record| p.median().map_or(f64::INFINITY, |m| m.value);

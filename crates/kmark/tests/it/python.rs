@@ -78,11 +78,12 @@ fn every_numpy_adapter_computes_its_op() {
 }
 
 /// What a user's function does, and what the record says of it.
-const FUNCTIONS: [(&str, &str, &str); 12] = [
+const FUNCTIONS: [(&str, &str, &str); 13] = [
     ("writes", "ok", ""),
     ("returns", "ok", ""),
     ("binds", "ok", ""),
     ("takes_dlpack", "ok", ""),
+    ("keeps_what_it_allocates_once", "ok", ""),
     ("raises", "crashed", "ValueError: no such thing (misbehaving.py:"),
     ("segfaults", "crashed", "SIGSEGV"),
     ("hangs", "hung", "no answer after"),
