@@ -2,6 +2,7 @@
 //! differs from the op's default, so that ids stay stable when an op gains an attribute.
 
 use crate::dtype::DType;
+use crate::fill::{CYCLE, key};
 use crate::op::{AttrKind, Op};
 use crate::words::unknown;
 use indexmap::IndexMap;
@@ -151,6 +152,25 @@ impl Case {
     /// The type of saved statistics (rstd, mean, lse, loss) and of accumulation.
     pub fn acc(&self) -> DType {
         self.dtype.accumulator()
+    }
+
+    /// How many sets of values a check needs, so that every kind of row is among them, however few rows there are.
+    pub fn checks(&self, op: &dyn Op) -> u64 {
+        CYCLE.div_ceil(self.distinct_rows(op)).max(2)
+    }
+
+    /// The seed of a set of values: what the user gave, mixed with the case, so that no element is the same in all
+    /// shapes; set 0 is the one that is timed. Sets of a case with few rows go through all kinds of rows in turn, and
+    /// begin with ordinary ones; where there are many rows, the case decides which of them are special.
+    pub fn value_seed(&self, op: &dyn Op, set: u64) -> u64 {
+        let mixed = key(self.seed, &format!("{}#{set}", self.id));
+        let rows = self.distinct_rows(op);
+        let first = if rows < CYCLE { 0 } else { key(self.seed, &self.id) };
+        mixed / CYCLE * CYCLE + first.wrapping_add(set * rows) % CYCLE
+    }
+
+    fn distinct_rows(&self, op: &dyn Op) -> u64 {
+        (op.distinct_rows(self) as u64).clamp(1, CYCLE)
     }
 
     /// Bytes of all its tensors together.

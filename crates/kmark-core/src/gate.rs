@@ -2,10 +2,11 @@
 //!
 //! Every element is judged against what a correct kernel may do: compute in the accumulator's precision, then round
 //! once. So an element may be off by half a spacing of the output's dtype at that value, plus the op's `slack` there
-//! (accumulator roundoff times the magnitude of what was summed). There is no fixed tolerance. On top of the worst
-//! element, each region's RMS error is held against that of the twin, the oracle rounded to the output's dtype.
+//! (accumulator roundoff times the magnitude of what was summed). There is no fixed tolerance. Kernels that round on the
+//! way as well are held to a second, looser bound, and graded so; `tally` has the rules.
 
 use crate::dtype::DType;
+use crate::tally::{Element, Grade, Tally};
 use crate::tensor::{TensorSpec, View};
 use serde::{Deserialize, Serialize};
 use std::sync::Mutex;
@@ -18,6 +19,8 @@ pub struct Block<'a> {
     /// How far a correct kernel may be off before its final rounding, absolute. Infinite: the contract says nothing
     /// about this element, and whatever stands there is right.
     pub slack: &'a [f64],
+    /// How much further off it may be if it rounds intermediates to the tensor's 16-bit type; empty: nothing more.
+    pub loose: &'a [f64],
     pub region: Region<'a>,
 }
 
@@ -50,6 +53,9 @@ pub struct Verify {
     pub checks: u32,
     /// Output elements compared, all checks together.
     pub elements: u64,
+    /// Of a right answer: the loosest of all its checks.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub grade: Option<Grade>,
     pub regions: Vec<RegionError>,
     /// What is wrong, one line each; empty for a right answer.
     pub problems: Vec<String>,
@@ -60,9 +66,13 @@ pub struct RegionError {
     pub tensor: String,
     pub region: String,
     pub elements: u64,
+    /// Elements beyond what the tight grade allows.
     pub wrong: u64,
-    /// Largest error as a multiple of what is allowed at that element; infinite errors are stored as 1e300.
+    /// Largest error as a multiple of what the tight grade allows at that element; infinite errors are stored as 1e300.
     pub worst: f64,
+    /// The same for the loose grade, where the tight one was missed.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub loose_worst: Option<f64>,
     /// RMS error relative to the RMS of the expected values.
     pub rms: f64,
     /// The same for the oracle rounded to the output's dtype.
@@ -78,6 +88,7 @@ impl Verify {
     pub fn merge(&mut self, other: Verify) {
         self.checks += other.checks;
         self.elements += other.elements;
+        self.grade = self.grade.max(other.grade);
         self.problems.extend(other.problems);
         for r in other.regions {
             match self.regions.iter_mut().find(|m| m.tensor == r.tensor && m.region == r.region) {
@@ -86,82 +97,13 @@ impl Verify {
                     m.elements += r.elements;
                     m.wrong += r.wrong;
                     m.worst = m.worst.max(r.worst);
+                    m.loose_worst = m.loose_worst.into_iter().chain(r.loose_worst).reduce(f64::max);
                     m.rms = m.rms.max(r.rms);
                     m.twin_rms = m.twin_rms.max(r.twin_rms);
                 }
             }
         }
     }
-}
-
-/// What comparing the elements of one region of one output came to.
-#[derive(Clone, Default, Debug, PartialEq)]
-pub struct Tally {
-    pub elements: u64,
-    pub wrong: u64,
-    /// Largest error as a multiple of what is allowed there.
-    pub worst: f64,
-    /// Index, output, expectation and allowance of the worst element; the lowest index wins a tie, so the report is
-    /// stable.
-    pub worst_at: Option<(usize, f64, f64, f64)>,
-    pub err2: f64,
-    pub twin2: f64,
-    pub slack2: f64,
-    pub expect2: f64,
-}
-
-impl Tally {
-    fn add(&mut self, index: usize, got: f64, expect: f64, slack: f64, dtype: DType) {
-        if slack == f64::INFINITY {
-            return; // nobody's business: a padding row
-        }
-        let twin = dtype.round(expect);
-        let allowed = allowed(dtype, expect, slack);
-        let err = match got {
-            _ if got == expect => 0.0,
-            _ if got == twin => (twin - expect).abs().min(allowed),
-            _ => (got - expect).abs(),
-        };
-        let ratio = if err <= allowed { if allowed > 0.0 { err / allowed } else { 0.0 } } else { err / allowed };
-        let ratio = if ratio.is_finite() { ratio } else { 1e300 };
-        self.elements += 1;
-        self.wrong += u64::from(ratio > 1.0);
-        let worse = ratio > self.worst || (ratio == self.worst && self.worst_at.is_some_and(|w| index < w.0));
-        if self.worst_at.is_none() || worse {
-            self.worst = ratio;
-            self.worst_at = Some((index, got, expect, allowed));
-        }
-        if twin.is_finite() {
-            self.err2 += err * err;
-            self.twin2 += (twin - expect).powi(2);
-            self.slack2 += slack * slack;
-            self.expect2 += expect * expect;
-        }
-    }
-
-    fn merge(&mut self, o: &Tally) {
-        self.elements += o.elements;
-        self.wrong += o.wrong;
-        let earlier = matches!((o.worst_at, self.worst_at), (Some(a), Some(b)) if a.0 < b.0);
-        if self.worst_at.is_none() || o.worst > self.worst || (o.worst == self.worst && earlier) {
-            self.worst = o.worst;
-            self.worst_at = o.worst_at;
-        }
-        self.err2 += o.err2;
-        self.twin2 += o.twin2;
-        self.slack2 += o.slack2;
-        self.expect2 += o.expect2;
-    }
-}
-
-/// How far an element may be off. An exact zero with no slack (an ignored row) must be exactly zero.
-pub fn allowed(dtype: DType, expect: f64, slack: f64) -> f64 {
-    if expect == 0.0 && slack == 0.0 {
-        return 0.0;
-    }
-    // Kernels may flush results below the smallest normal f32 to zero, as GPUs do in their fast modes.
-    let flush = if expect.abs() < 1e-37 && dtype != DType::F64 { f32::MIN_POSITIVE as f64 } else { 0.0 };
-    0.5 * dtype.spacing(expect.abs() + slack) * (1.0 + 1e-9) + slack + flush
 }
 
 /// Compares the outputs in `view` with what an oracle puts into it.
@@ -207,9 +149,11 @@ impl Findings {
             for (r, name) in regions.iter().enumerate() {
                 let tally = &self.tallies[t * regions.len() + r];
                 if tally.elements > 0 {
+                    let grade = tally.grade(spec);
                     v.elements += tally.elements;
-                    v.problems.extend(tally.problems(spec, name));
-                    v.regions.push(tally.report(spec, name));
+                    v.grade = v.grade.max(grade);
+                    v.problems.extend(grade.is_none().then(|| problem(tally, spec, name)));
+                    v.regions.push(report(tally, grade, spec, name));
                 }
             }
         }
@@ -220,6 +164,7 @@ impl Findings {
                 ));
             }
         }
+        v.grade = v.grade.filter(|_| v.problems.is_empty());
         v
     }
 }
@@ -249,6 +194,10 @@ impl Sink for Gate<'_> {
         let spec = &self.view.specs[t];
         let len = block.expect.len();
         assert_eq!(len, block.slack.len());
+        assert!(
+            block.loose.is_empty() || (block.loose.len() == len && spec.dtype.size() == 2),
+            "only 16 bits are loose"
+        );
         let got = self.view.take(block.tensor, block.start, len);
         let mut tallies = vec![Tally::default(); self.regions.len()];
         for i in 0..len {
@@ -256,7 +205,8 @@ impl Sink for Gate<'_> {
                 Region::One(r) => r,
                 Region::Each(rs) => rs[i],
             };
-            tallies[region as usize].add(block.start + i, got[i], block.expect[i], block.slack[i], spec.dtype);
+            let loose = block.loose.get(i).copied().unwrap_or(0.0);
+            tallies[region as usize].add(block.start + i, got[i], block.expect[i], block.slack[i], loose, spec.dtype);
         }
         let sums: Vec<_> = self
             .row_sums
@@ -298,7 +248,8 @@ fn bad_rows(spec: &TensorSpec, block: &Block, got: &[f64], to: f64) -> BadRows {
         if (exact - to).abs() > 1e-6 {
             continue;
         }
-        let limit = (twin - to).abs() + block.slack[at].iter().sum::<f64>() + 4.0 * half2.sqrt();
+        let loose = block.loose.get(at.clone()).map_or(0.0, |l| l.iter().sum::<f64>());
+        let limit = (twin - to).abs() + block.slack[at].iter().sum::<f64>() + loose + 4.0 * half2.sqrt();
         let sum: f64 = row.iter().sum();
         if (sum - to).abs() > limit {
             bad.count += 1;
@@ -308,92 +259,36 @@ fn bad_rows(spec: &TensorSpec, block: &Block, got: &[f64], to: f64) -> BadRows {
     bad
 }
 
-impl Tally {
-    /// RMS limit: a quarter above the twin's, plus half the slack's. Small regions say too little for an RMS.
-    pub fn rms_is_off(&self) -> bool {
-        self.elements >= 64 && self.err2.sqrt() > 1.25 * self.twin2.sqrt() + 0.5 * self.slack2.sqrt()
+/// What is wrong with a region that has no grade: an element beyond its bound, or too many, or the RMS of all.
+fn problem(tally: &Tally, spec: &TensorSpec, region: &str) -> String {
+    let part = if region == "all" { String::new() } else { format!(" in region {region}") };
+    let score = tally.score(Grade::Loose);
+    let worst = score.worst_at.map(|Element { index, got, expect, allowed }| {
+        let got = if got.is_nan() { "NaN (computed, or never written)".into() } else { format!("{got:.6e}") };
+        (format!("{}{}", spec.name, spec.place(index)), format!("is {got}, expected {expect:.6e} ± {allowed:.1e}"))
+    });
+    let (place, what) = worst.unwrap_or_default();
+    if score.beyond > 0 {
+        let (wrong, of) = (score.beyond, tally.elements);
+        return format!("{wrong} of {of} elements of {}{part} are wrong; {place} {what}", spec.name);
     }
-
-    fn problems(&self, spec: &TensorSpec, region: &str) -> Option<String> {
-        let (index, got, expect, allowed) = self.worst_at?;
-        let part = if region == "all" { String::new() } else { format!(" in region {region}") };
-        let place = format!("{}{}", spec.name, spec.place(index));
-        if self.wrong > 0 {
-            let got = if got.is_nan() { "NaN (computed, or never written)".into() } else { format!("{got:.6e}") };
-            return Some(format!(
-                "{} of {} elements of {}{part} are wrong; {place} is {got}, expected {expect:.6e} ± {allowed:.1e}",
-                self.wrong, self.elements, spec.name
-            ));
-        }
-        self.rms_is_off().then(|| {
-            format!(
-                "RMS error of {}{part} is {:.2e}, but rounding explains only {:.2e}; worst is {place}",
-                spec.name,
-                self.relative(self.err2),
-                self.relative(self.twin2)
-            )
-        })
-    }
-
-    fn relative(&self, sum2: f64) -> f64 {
-        if sum2 == 0.0 { 0.0 } else { (sum2 / self.expect2.max(f64::MIN_POSITIVE)).sqrt() }
-    }
-
-    fn report(&self, spec: &TensorSpec, region: &str) -> RegionError {
-        // NaN and infinity have no place in JSON.
-        let finite = |v: f64| if v.is_finite() { v } else { 1e300 };
-        RegionError {
-            tensor: spec.name.into(),
-            region: region.into(),
-            elements: self.elements,
-            wrong: self.wrong,
-            worst: finite(self.worst),
-            rms: finite(self.relative(self.err2)),
-            twin_rms: finite(self.relative(self.twin2)),
-        }
-    }
+    let (rms, twin) = tally.relative_rms();
+    format!("RMS error of {}{part} is {rms:.2e}, but rounding explains only {twin:.2e}; worst is {place}", spec.name)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn judge(dtype: DType, got: f64, expect: f64, slack: f64) -> f64 {
-        let mut t = Tally::default();
-        t.add(0, got, expect, slack, dtype);
-        t.worst
-    }
-
-    #[test]
-    fn a_correctly_rounded_element_passes_and_its_neighbour_does_not() {
-        let x = 0.123456789;
-        let twin = DType::Bf16.round(x);
-        assert!(judge(DType::Bf16, twin, x, 0.0) <= 1.0);
-        assert!(judge(DType::Bf16, twin + DType::Bf16.spacing(x), x, 0.0) > 1.0);
-        assert!(judge(DType::Bf16, twin - DType::Bf16.spacing(x), x, 0.0) > 1.0);
-    }
-
-    #[test]
-    fn nan_infinity_and_lost_zeros_are_wrong() {
-        assert!(judge(DType::F32, f64::NAN, 1.0, 1e-3) > 1.0);
-        assert!(judge(DType::F32, f64::INFINITY, 1.0, 1e-3) > 1.0);
-        assert!(judge(DType::F32, 1e-40, 0.0, 0.0) > 1.0);
-        assert_eq!(judge(DType::F32, 0.0, 0.0, 0.0), 0.0);
-        assert!(judge(DType::F16, f64::INFINITY, 1e6, 0.0) <= 1.0, "overflow is the right answer there");
-    }
-
-    #[test]
-    fn a_free_element_may_be_anything_and_minus_infinity_must_be_met() {
-        assert_eq!(judge(DType::Bf16, f64::NAN, 0.0, f64::INFINITY), 0.0);
-        assert_eq!(judge(DType::F32, f64::NEG_INFINITY, f64::NEG_INFINITY, 0.0), 0.0);
-        for wrong in [0.0, -1e30, f64::INFINITY, f64::NAN] {
-            assert!(judge(DType::F32, wrong, f64::NEG_INFINITY, 0.0) > 1.0, "{wrong}");
-        }
-    }
-
-    #[test]
-    fn small_values_are_judged_at_their_own_scale() {
-        // 1e-4 in bf16 under a fixed tolerance of 1e-2 could be anything; here it cannot be zero.
-        assert!(judge(DType::Bf16, 0.0, 1e-4, 1e-9) > 100.0);
+fn report(tally: &Tally, grade: Option<Grade>, spec: &TensorSpec, region: &str) -> RegionError {
+    // NaN and infinity have no place in JSON.
+    let finite = |v: f64| if v.is_finite() { v } else { 1e300 };
+    let (rms, twin_rms) = tally.relative_rms();
+    let tight = tally.score(Grade::Tight);
+    RegionError {
+        tensor: spec.name.into(),
+        region: region.into(),
+        elements: tally.elements,
+        wrong: tight.beyond,
+        worst: finite(tight.worst),
+        loose_worst: (grade != Some(Grade::Tight)).then(|| finite(tally.score(Grade::Loose).worst)),
+        rms: finite(rms),
+        twin_rms: finite(twin_rms),
     }
 }

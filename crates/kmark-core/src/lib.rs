@@ -9,6 +9,7 @@ pub mod op;
 pub mod record;
 pub mod stats;
 pub mod stop;
+pub mod tally;
 pub mod tensor;
 pub mod verdict;
 pub mod wire;

@@ -90,6 +90,12 @@ pub trait Op: Sync {
     fn derive(&self, _case: &Case, tensor: &str, _inputs: &View, _rows: Range<usize>, _out: &mut [f64]) {
         unreachable!("{} derives no input {tensor}", self.name())
     }
+    /// How many rows of the case may be of a kind of their own ([`crate::fill::ROWS`]). By default those of the inputs that
+    /// have kinds; an op that derives such inputs says it itself. Without any, one set of values is like another.
+    fn distinct_rows(&self, case: &Case) -> usize {
+        let rows = |t: &TensorSpec| if t.shape.len() > 1 { t.rows() } else { t.elems() };
+        self.tensors(case).iter().filter(|t| t.fill.has_kinds()).map(rows).min().unwrap_or(usize::MAX)
+    }
     /// Puts the fp64 value and the slack of every element of every output into the sink, in blocks of any order.
     fn oracle(&self, case: &Case, inputs: &View, sink: &dyn Sink);
     /// Parts of an output whose errors are judged apart; a block names one by its index.

@@ -29,17 +29,21 @@ pub fn bytes(op: &dyn Op, case: &Case) -> u64 {
     op.tensors(case).iter().map(|t| t.bytes() as u64 * twice(t)).sum()
 }
 
-/// Verifies an impl on fresh memory: two launches of one binding, each with fresh values and poisoned outputs, so that
-/// an output kept from an earlier launch, or from earlier values behind the same pointers, is caught.
+/// Verifies an impl on fresh memory: two or more launches of one binding, each with fresh values and poisoned outputs, so
+/// that an output kept from an earlier launch, or from earlier values behind the same pointers, is caught; as many as
+/// show every kind of row to it.
 pub fn verify(device: &dyn Device, op: &'static dyn Op, imp: &dyn Impl, case: &Case) -> Result<Verify, Fault> {
-    let mut problem = device.problem(op, case, case.seed)?;
+    let mut problem = device.problem(op, case, case.value_seed(op, 0))?;
     let mut launch = imp.bind(device, case, problem.buffers())?;
     problem.reset()?; // binding may have tried itself out
     launch.launch()?;
     launch.settle()?;
     let mut verify = problem.check()?;
-    if verify.ok() {
-        problem.refill(!case.seed)?;
+    for set in 1..case.checks(op) {
+        if !verify.ok() {
+            break;
+        }
+        problem.refill(case.value_seed(op, set))?;
         launch.refresh()?;
         launch.launch()?;
         launch.settle()?;

@@ -161,7 +161,7 @@ impl Worker<'_> {
             Request::Oracle { case } => {
                 let entry = kmark_ops::find(&case.op).ok_or_else(|| Fault::new(Status::Unavailable, "no such op"))?;
                 let cuda = self.device()?.cuda().ok_or_else(|| Fault::new(Status::Unsupported, "needs a GPU"))?;
-                let problems = CardProblem::new(cuda, entry.op, &case, case.seed)?.against_host()?;
+                let problems = CardProblem::new(cuda, entry.op, &case, case.value_seed(entry.op, 0))?.against_host()?;
                 Reply::Compared { problems, busy_ns: busy() }
             }
             Request::Prepare { case, impl_name, mode } => {
@@ -212,7 +212,7 @@ impl Worker<'_> {
                 Mode::Graph => device.rotation(problem::bytes(entry.op, &case)).max(1),
                 _ => 1,
             };
-            let problems = (0..copies as u64).map(|i| device.problem(entry.op, &case, case.seed.wrapping_add(i)));
+            let problems = (0..copies as u64).map(|i| device.problem(entry.op, &case, case.value_seed(entry.op, i)));
             let problems = problems.collect::<std::result::Result<_, Fault>>()?;
             self.prepared = Some(Prepared { case: case.clone(), mode, problems, launches: HashMap::new() });
         }

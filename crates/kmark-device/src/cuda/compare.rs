@@ -6,7 +6,8 @@ use super::problem::{Ask, CardProblem};
 use crate::Fault;
 use crate::problem::Problem;
 use kmark_core::fill::Fill;
-use kmark_core::gate::{Block as Expected, Region, Sink, allowed};
+use kmark_core::gate::{Block as Expected, Region, Sink};
+use kmark_core::tally::allowed;
 use kmark_core::tensor::{TensorSpec, View};
 use std::sync::Mutex;
 
@@ -35,13 +36,16 @@ impl CardProblem {
 
     fn dump(&self, tensor: usize) -> Result<Dumped, Fault> {
         let (queue, elems) = (self.cuda.queue(), self.specs[tensor].elems());
-        let [expect, slack] = [Raw::new(queue, elems * 8)?, Raw::new(queue, elems * 8)?];
+        let array = || Raw::new(queue, elems * 8);
+        let (expect, slack, loose) = (array()?, array()?, array()?);
         let region = Raw::new(queue, elems)?;
         // What no kernel writes shows as NaN.
-        [&expect, &slack].into_iter().try_for_each(|r| queue.set(r.address, 0xff, r.bytes))?;
-        let ask = Ask::Dump { expect: expect.address, slack: slack.address, region: region.address };
+        [&expect, &slack, &loose].into_iter().try_for_each(|r| queue.set(r.address, 0xff, r.bytes))?;
+        let [at, slack_at, loose_at] = [&expect, &slack, &loose].map(|r| r.address);
+        let ask = Ask::Dump { expect: at, slack: slack_at, loose: loose_at, region: region.address };
         self.judge(&self.layout().fresh(), Some(tensor), ask)?;
-        Ok(Dumped { expect: expect.download()?, slack: slack.download()?, region: region.download()? })
+        let [expect, slack, loose] = [expect.download()?, slack.download()?, loose.download()?];
+        Ok(Dumped { expect, slack, loose, region: region.download()? })
     }
 }
 
@@ -50,6 +54,7 @@ impl CardProblem {
 struct Dumped {
     expect: Vec<f64>,
     slack: Vec<f64>,
+    loose: Vec<f64>,
     region: Vec<u8>,
 }
 
@@ -59,8 +64,8 @@ struct Collect<'a>(Vec<Option<Mutex<Dumped>>>, &'a [TensorSpec]);
 impl<'a> Collect<'a> {
     fn new(specs: &'a [TensorSpec]) -> Collect<'a> {
         let room = |s: &TensorSpec| {
-            let n = s.elems();
-            Mutex::new(Dumped { expect: vec![f64::NAN; n], slack: vec![f64::NAN; n], region: vec![0; n] })
+            let (nan, n) = (vec![f64::NAN; s.elems()], s.elems());
+            Mutex::new(Dumped { expect: nan.clone(), slack: nan, loose: vec![0.0; n], region: vec![0; n] })
         };
         Collect(specs.iter().map(|s| s.role.is_output().then(|| room(s))).collect(), specs)
     }
@@ -73,6 +78,9 @@ impl Sink for Collect<'_> {
         let at = block.start..block.start + block.expect.len();
         to.expect[at.clone()].copy_from_slice(block.expect);
         to.slack[at.clone()].copy_from_slice(block.slack);
+        if !block.loose.is_empty() {
+            to.loose[at.clone()].copy_from_slice(block.loose);
+        }
         match block.region {
             Region::One(r) => to.region[at].fill(r),
             Region::Each(rs) => to.region[at].copy_from_slice(rs),
@@ -129,22 +137,25 @@ fn oracle_difference(spec: &TensorSpec, host: &Dumped, card: &Dumped) -> Option<
             return sa == f64::INFINITY;
         }
         let expect = a == b || (a - b).abs() <= share * allowed(spec.dtype, b, sb);
-        let slack = sa == sb || (sa - sb).abs() <= 1e-6 * sb.abs();
+        let near = |a: f64, b: f64| a == b || (a - b).abs() <= 1e-6 * b.abs();
+        let slack = near(sa, sb) && near(card.loose[i], host.loose[i]);
         expect && slack && card.region[i] == host.region[i]
     };
     let wrong: Vec<usize> = (0..host.expect.len()).filter(|i| !same(*i)).collect();
     wrong.first().map(|&i| {
         format!(
-            "oracle of {}: {} of {} elements differ from the host's; {} is {:e} ± {:e} (region {}), there {:e} ± {:e} (region {})",
+            "oracle of {}: {} of {} elements differ from the host's; {} is {:e} ± {:e} + {:e} (region {}), there {:e} ± {:e} + {:e} (region {})",
             spec.name,
             wrong.len(),
             host.expect.len(),
             spec.place(i),
             card.expect[i],
             card.slack[i],
+            card.loose[i],
             card.region[i],
             host.expect[i],
             host.slack[i],
+            host.loose[i],
             host.region[i]
         )
     })

@@ -69,8 +69,10 @@ struct Filled {
     cols: i64,
     pitch: i64,
     key: u64,
+    seed: u64,
     a: f64,
     b: f64,
+    shift: f64,
     kind: i64,
     dtype: i64,
 }
@@ -136,11 +138,12 @@ impl Engine {
 
     /// The values of tensor `spec` for `seed`, at `address`; the same bits as on the host.
     pub fn fill(&self, spec: &TensorSpec, seed: u64, address: Address) -> Result<(), Fault> {
-        let (kind, a, b) = match spec.fill {
-            Fill::Constant(v) => (0, v, 0.0),
-            Fill::Normal { mean, std } => (1, mean, std),
-            Fill::Rows { mean, std } => (2, mean, std),
-            Fill::Classes { classes, ignore } => (3, classes as f64, ignore as f64),
+        let (kind, a, b, shift) = match spec.fill {
+            Fill::Constant(v) => (0, v, 0.0, 0.0),
+            Fill::Normal { mean, std } => (1, mean, std, 0.0),
+            Fill::Rows { mean, std, shift } => (2, mean, std, shift),
+            Fill::Logits { std, shift } => (3, 0.0, std, shift),
+            Fill::Classes { classes, ignore } => (4, classes as f64, ignore as f64, 0.0),
             Fill::Derived => unreachable!("derived inputs are computed by the op"),
         };
         self.fill_gaps(spec, address, GAP_BYTE)?;
@@ -150,8 +153,10 @@ impl Engine {
             cols: spec.row_len() as i64,
             pitch: spec.pitch as i64,
             key: key(seed, spec.name),
+            seed,
             a,
             b,
+            shift,
             kind,
             dtype: number(spec.dtype),
         };

@@ -13,9 +13,10 @@ use crate::problem::{Problem, derive};
 use crate::{Device, Fault};
 use kmark_core::case::Case;
 use kmark_core::fill::{Fill, GAP_BYTE};
-use kmark_core::gate::{BadRows, Findings, Tally, Verify, row_sums};
+use kmark_core::gate::{BadRows, Findings, Verify, row_sums};
 use kmark_core::op::Op;
 use kmark_core::record::Status;
+use kmark_core::tally::{Element, Grade, PLACES, Tally};
 use kmark_core::tensor::{Role, TensorSpec, View};
 use std::sync::Arc;
 
@@ -41,15 +42,18 @@ struct Oracle {
     workspace: Raw,
 }
 
-/// A tally on the card, in words: seen, elements, wrong, worst, err2, twin2, slack2, expect2.
-const TALLY: usize = 8;
+/// A tally on the card, in words: seen, elements, err2, twin2, expect2, allowed2, allowed4, and for each grade the
+/// elements beyond it, the worst ratio and slack2.
+const TALLY: usize = 13;
+/// Of each grade: how many elements lie beyond it, and the places of the first.
+const EXCESS: usize = 1 + PLACES;
 /// What the gate does, by `judge.cuh`'s numbers.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Ask {
     Tally,
     Find { ratio: u64, region: usize },
     Tell,
-    Dump { expect: Address, slack: Address, region: Address },
+    Dump { expect: Address, slack: Address, loose: Address, region: Address },
 }
 
 /// Where things lie in the scratch memory of a check, in words.
@@ -67,9 +71,9 @@ impl Layout {
     fn hash(&self, tensor: usize) -> usize {
         tensor * Self::PER_TENSOR + 9
     }
-    /// Tallies, the row tally, the index and what is told, for each tensor.
+    /// Tallies, the row tally, the index, what is told and what lies beyond each grade, for each tensor.
     fn per_output(&self) -> usize {
-        SLOTS * self.regions * TALLY + 2 + 1 + 5
+        SLOTS * self.regions * TALLY + 2 + 1 + 5 + 2 * EXCESS
     }
     fn output(&self, tensor: usize) -> usize {
         self.tensors * Self::PER_TENSOR + tensor * self.per_output()
@@ -82,6 +86,9 @@ impl Layout {
     }
     fn told(&self, tensor: usize) -> usize {
         self.index(tensor) + 1
+    }
+    fn excess(&self, tensor: usize, grade: usize) -> usize {
+        self.told(tensor) + 5 + grade * EXCESS
     }
     fn property(&self) -> usize {
         self.output(self.tensors)
@@ -148,19 +155,20 @@ impl CardProblem {
         for slot in self.slots.iter().filter(|s| s.may_be_output) {
             let found = self.specs.iter().position(|s| s.name == slot.name && s.role.is_output());
             let Some(t) = found else {
-                words.extend([0; 13]);
+                words.extend([0; 15]);
                 continue;
             };
             let ask = if of.is_none_or(|of| of == t) { ask } else { Ask::Tally };
             let (mode, ratio, region, dump) = match ask {
-                Ask::Tally => (0, 0, 0, [0; 3]),
-                Ask::Find { ratio, region } => (1, ratio, region as u64, [0; 3]),
-                Ask::Tell => (2, 0, 0, [0; 3]),
-                Ask::Dump { expect, slack, region } => (3, 0, 0, [expect, slack, region]),
+                Ask::Tally => (0, 0, 0, [0; 4]),
+                Ask::Find { ratio, region } => (1, ratio, region as u64, [0; 4]),
+                Ask::Tell => (2, 0, 0, [0; 4]),
+                Ask::Dump { expect, slack, loose, region } => (3, 0, 0, [expect, slack, loose, region]),
             };
             let spec = &self.specs[t];
             words.extend([self.at(t), spec.row_len() as u64, spec.pitch as u64]);
-            words.extend([layout.output(t), layout.rows(t), layout.index(t), layout.told(t)].map(word));
+            let places = [layout.output(t), layout.rows(t), layout.index(t), layout.told(t), layout.excess(t, 0)];
+            words.extend(places.map(word));
             words.extend(dump);
             words.extend([ratio, mode, region]);
         }
@@ -237,9 +245,10 @@ impl CardProblem {
             for region in 0..layout.regions {
                 let (seen, mut tally) = self.tally(words, t, region);
                 all.seen[t] += seen;
-                if tally.wrong > 0 || tally.rms_is_off() {
-                    let ratio = tally.worst.to_bits();
-                    tally.worst_at = self.worst_at(t, Ask::Find { ratio, region })?;
+                if tally.grade(spec).is_none() {
+                    let score = &mut tally.scores[Grade::Loose as usize];
+                    let ratio = score.worst.to_bits();
+                    score.worst_at = self.worst_at(t, Ask::Find { ratio, region })?;
                 }
                 all.tallies[t * layout.regions + region] = tally;
             }
@@ -270,18 +279,29 @@ impl CardProblem {
             let (w, number) = (&words[at..at + TALLY], |i: usize| f64::from_bits(words[at + i]));
             seen += w[0];
             sum.elements += w[1];
-            sum.wrong += w[2];
-            sum.worst = sum.worst.max(number(3));
-            sum.err2 += number(4);
-            sum.twin2 += number(5);
-            sum.slack2 += number(6);
-            sum.expect2 += number(7);
+            sum.err2 += number(2);
+            sum.twin2 += number(3);
+            sum.expect2 += number(4);
+            sum.allowed2 += number(5);
+            sum.allowed4 += number(6);
+            for (score, at) in sum.scores.iter_mut().zip([7, 10]) {
+                score.beyond += w[at];
+                score.worst = score.worst.max(number(at + 1));
+                score.slack2 += number(at + 2);
+            }
+        }
+        for (grade, score) in sum.scores.iter_mut().enumerate() {
+            let at = layout.excess(tensor, grade);
+            let places = &words[at + 1..][..(words[at] as usize).min(PLACES)];
+            // The region stands in the highest byte.
+            let here = places.iter().filter(|p| (*p >> 56) as usize == region);
+            score.places = here.map(|p| p & (u64::MAX >> 8)).collect();
         }
         (seen, sum)
     }
 
     /// Where the worst element is, what it is and what it should be.
-    fn worst_at(&self, tensor: usize, find: Ask) -> Result<Option<(usize, f64, f64, f64)>, Fault> {
+    fn worst_at(&self, tensor: usize, find: Ask) -> Result<Option<Element>, Fault> {
         let layout = self.layout();
         let index = self.judge(&layout.fresh(), Some(tensor), find)?[layout.index(tensor)];
         if index == u64::MAX {
@@ -291,7 +311,7 @@ impl CardProblem {
         fresh[layout.index(tensor)] = index;
         let told = self.judge(&fresh, Some(tensor), Ask::Tell)?;
         let number = |i: usize| f64::from_bits(told[layout.told(tensor) + i]);
-        Ok(Some((index as usize, number(0), number(1), number(2))))
+        Ok(Some(Element { index: index as usize, got: number(0), expect: number(1), allowed: number(2) }))
     }
 }
 

@@ -64,7 +64,7 @@ impl Op for AddRmsNorm {
     }
     fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
         let (m, n, memory) = (c.axis("m"), c.axis("n"), c.attr("memory"));
-        let fill = Fill::Rows { mean: 0.0, std: 1.0 };
+        let fill = Fill::norm_rows(0.0, c.dtype);
         let w = TensorSpec::input("w", c.attr_dtype("w"), &[n], Fill::Normal { mean: 1.0, std: 0.25 });
         if c.attr("form") == "inplace" {
             let inout = |name| TensorSpec::inout(name, c.dtype, &[m, n], fill).laid_out(memory);
@@ -97,11 +97,11 @@ impl Op for AddRmsNorm {
             }
             let (start, region) = (rows.start * n, Region::One(0));
             let slack: Vec<f64> = y.iter().map(|y| k * y.abs()).collect();
-            sink.put(Block { tensor: y_name, start, expect: &y, slack: &slack, region });
+            sink.put(Block { tensor: y_name, start, expect: &y, slack: &slack, loose: &[], region });
             // One addition and one rounding. A sum in f32 on the way does no harm: with 24 bits, at least twice the 11
             // of f16 and two more, rounding twice is rounding once.
             let none = vec![0.0; z.len()];
-            sink.put(Block { tensor: z_name, start, expect: &z, slack: &none, region });
+            sink.put(Block { tensor: z_name, start, expect: &z, slack: &none, loose: &[], region });
         });
     }
 }

@@ -73,6 +73,9 @@ impl Op for Attention {
     fn check(&self, c: &Case) -> Result<(), String> {
         attention::check(c, "queries", c.axis("b") * c.axis("sq"))
     }
+    fn distinct_rows(&self, c: &Case) -> usize {
+        c.axis("hq") + c.axis("sq") - 1
+    }
     fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
         let mut t = dense::inputs(c);
         t.push(TensorSpec::output("o", c.dtype, &dense::query_shape(c)).laid_out(c.attr("memory")));

@@ -56,6 +56,9 @@ impl Op for AttentionBwd {
     fn check(&self, c: &Case) -> Result<(), String> {
         attention::check(c, "queries", c.axis("b") * c.axis("sq"))
     }
+    fn distinct_rows(&self, c: &Case) -> usize {
+        c.axis("hq") + c.axis("sq") - 1
+    }
     fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
         let (queries, keys, memory) = (dense::query_shape(c), dense::key_shape(c), c.attr("memory"));
         let normal = Fill::Normal { mean: 0.0, std: 1.0 };

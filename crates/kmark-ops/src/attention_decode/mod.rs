@@ -95,6 +95,9 @@ impl Op for AttentionDecode {
     fn check(&self, c: &Case) -> Result<(), String> {
         attention::check(c, "query tokens", c.axis("b") * c.count("q"))
     }
+    fn distinct_rows(&self, c: &Case) -> usize {
+        c.axis("b") * c.count("q") + c.axis("hq") - 1
+    }
     fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
         let [b, hq, hkv, d] = ["b", "hq", "hkv", "d"].map(|a| c.axis(a));
         let (pages, queries) = (pages(c), c.count("q"));

@@ -162,6 +162,9 @@ impl Op for AttentionVarlen {
     fn check(&self, c: &Case) -> Result<(), String> {
         attention::check(c, "tokens", c.axis("b") * c.axis("s"))
     }
+    fn distinct_rows(&self, c: &Case) -> usize {
+        c.axis("s") + c.axis("hq") - 1
+    }
     fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
         let [b, hq, hkv, d] = ["b", "hq", "hkv", "d"].map(|a| c.axis(a));
         let (seqs, memory) = (seqs(c), c.attr("memory"));

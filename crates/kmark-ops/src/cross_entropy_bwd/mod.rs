@@ -50,7 +50,7 @@ impl Op for CrossEntropyBwd {
         let (m, n) = (c.axis("m"), c.axis("n"));
         let classes = Fill::Classes { classes: n, ignore: c.number("ignore") as i64 };
         vec![
-            TensorSpec::input("x", c.dtype, &[m, n], Fill::Normal { mean: 0.0, std: 3.0 }).laid_out(c.attr("memory")),
+            TensorSpec::input("x", c.dtype, &[m, n], Fill::logits(c.dtype)).laid_out(c.attr("memory")),
             TensorSpec::input("target", DType::I64, &[m], classes),
             TensorSpec::input("dloss", c.acc(), &[m], Fill::Normal { mean: 0.0, std: 1.0 }),
             TensorSpec::input("lse", c.acc(), &[m], Fill::Derived),
@@ -88,7 +88,7 @@ impl Op for CrossEntropyBwd {
                 out.row(dloss[row], target, p);
             }
             let (start, region) = (rows.start * n, Region::Each(&out.regions));
-            sink.put(Block { tensor: "dx", start, expect: &out.dx, slack: &out.slack, region });
+            sink.put(Block { tensor: "dx", start, expect: &out.dx, slack: &out.slack, loose: &[], region });
         });
     }
 }

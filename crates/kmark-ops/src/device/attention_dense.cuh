@@ -9,7 +9,8 @@ KERNEL derive_q(const __grid_constant__ Args a) {
     if (row >= a.q.rows) return;
     i64 i = HEADS_FIRST ? row % a.sq : row / a.hq % a.sq, head = HEADS_FIRST ? row / a.sq % a.hq : row % a.hq;
     u64 key = fill_key(a.seed, "q");
-    for (i64 x = threadIdx.x % 32; x < a.d; x += 32) a.q.at(row, x) = down<q_t>(query_value(key, row * a.d + x, i + head));
+    u32 slot = row_slot(i + head, a.seed);
+    for (i64 x = threadIdx.x % 32; x < a.d; x += 32) a.q.at(row, x) = down<q_t>(query_value(key, row * a.d + x, slot));
 }
 
 KERNEL derive_k(const __grid_constant__ Args a) {

@@ -8,9 +8,9 @@
 
 constexpr double QUERY_MEAN = 0.25;
 
-// Element `index` of q, in a row whose place is `place`.
-DEVICE double query_value(u64 key, u64 index, u64 place) {
-    return __dmul_rn(__dadd_rn(QUERY_MEAN, normal(key, index)), row_scale(place));
+// Element `index` of q, in a row of kind `slot`.
+DEVICE double query_value(u64 key, u64 index, u32 slot) {
+    return __dmul_rn(__dadd_rn(QUERY_MEAN, normal(key, index)), row_scale(slot));
 }
 
 // The first key of a sequence, its last one and some between attract every query.

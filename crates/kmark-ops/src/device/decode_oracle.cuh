@@ -20,11 +20,12 @@ DEVICE double loud_mean(i64 width, double scale) { return fmin(4.0 / (QUERY_MEAN
 DEVICE i64 element() { return (i64)blockIdx.x * blockDim.x + threadIdx.x; }
 
 // One element of q per thread.
-template <class T> DEVICE void fill_query(const Tensor<T>& q, u64 key, i64 heads) {
+template <class T> DEVICE void fill_query(const Tensor<T>& q, u64 seed, i64 heads) {
+    u64 key = fill_key(seed, "q");
     i64 index = element(), row = index / q.cols;
     if (row >= q.rows) return;
     double v = QUERY_MEAN + normal(key, index);
-    q.at(row, index % q.cols) = down<T>(v * row_scale(row / heads + row % heads));
+    q.at(row, index % q.cols) = down<T>(v * row_scale(row_slot(row / heads + row % heads, seed)));
 }
 
 // One element of k.

@@ -82,7 +82,14 @@ impl Op for Gelu {
             // erf or tanh off by two units and by one or two more for its rounded argument, then the sum with 1: about
             // five units of a number up to 2, times x / 2, whether or not the sum cancels. Then the products.
             let slack: Vec<f64> = x.iter().zip(&y).map(|(x, y)| u * (4.0 * x.abs() + 3.0 * y.abs())).collect();
-            sink.put(Block { tensor: "y", start: rows.start * n, expect: &y, slack: &slack, region: Region::One(0) });
+            sink.put(Block {
+                tensor: "y",
+                start: rows.start * n,
+                expect: &y,
+                slack: &slack,
+                loose: &[],
+                region: Region::One(0),
+            });
         });
     }
 }

@@ -143,7 +143,7 @@ impl Op for Gemm {
                 slack.push(factor * sizes[i] + after);
             }
             let start = row * n + column;
-            sink.put(Block { tensor: "d", start, expect: &d, slack: &slack, region: Region::One(0) });
+            sink.put(Block { tensor: "d", start, expect: &d, slack: &slack, loose: &[], region: Region::One(0) });
         });
     }
 }

@@ -144,7 +144,7 @@ impl Op for GroupedGemm {
         let (groups, a, b) = (Groups::new(c), rows_of_a(c, inputs), columns_of_b(c, inputs));
         let (factor, u) = (slack(c.dtype, c.axis("k")), c.acc().unit());
         let put = |start, expect: &[f64], slack: &[f64]| {
-            sink.put(Block { tensor: "d", start, expect, slack, region: Region::One(0) });
+            sink.put(Block { tensor: "d", start, expect, slack, loose: &[], region: Region::One(0) });
         };
         for g in 0..groups.lens.len() {
             products(&a, groups.rows(g), &b, g * n..(g + 1) * n, |row, column, d, sizes| {

@@ -52,7 +52,7 @@ impl Op for LayerNorm {
         let memory = c.attr("memory");
         // Off centre, so that a missing mean shows.
         let mut t = vec![
-            TensorSpec::input("x", c.dtype, &[m, n], Fill::Rows { mean: 0.5, std: 1.0 }).laid_out(memory),
+            TensorSpec::input("x", c.dtype, &[m, n], Fill::norm_rows(0.5, c.dtype)).laid_out(memory),
             TensorSpec::input("w", w, &[n], Fill::Normal { mean: 1.0, std: 0.25 }),
         ];
         if c.flag("bias") {
@@ -102,11 +102,11 @@ impl Op for LayerNorm {
                 rstd_slack.push(r * r_relative);
             }
             let region = Region::One(0);
-            sink.put(Block { tensor: "y", start: rows.start * n, expect: &y, slack: &y_slack, region });
+            sink.put(Block { tensor: "y", start: rows.start * n, expect: &y, slack: &y_slack, loose: &[], region });
             if c.flag("stats") {
                 let start = rows.start;
-                sink.put(Block { tensor: "mean", start, expect: &means, slack: &mean_slack, region });
-                sink.put(Block { tensor: "rstd", start, expect: &rstds, slack: &rstd_slack, region });
+                sink.put(Block { tensor: "mean", start, expect: &means, slack: &mean_slack, loose: &[], region });
+                sink.put(Block { tensor: "rstd", start, expect: &rstds, slack: &rstd_slack, loose: &[], region });
             }
         });
     }

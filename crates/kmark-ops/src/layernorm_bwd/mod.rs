@@ -55,7 +55,7 @@ impl Op for LayerNormBwd {
     fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
         let (m, n, w) = (c.axis("m"), c.axis("n"), c.attr_dtype("w"));
         let mut t = vec![
-            TensorSpec::input("x", c.dtype, &[m, n], Fill::Rows { mean: 0.5, std: 1.0 }).laid_out(c.attr("memory")),
+            TensorSpec::input("x", c.dtype, &[m, n], Fill::norm_rows(0.5, c.dtype)).laid_out(c.attr("memory")),
             TensorSpec::input("w", w, &[n], Fill::Normal { mean: 1.0, std: 0.25 }),
             TensorSpec::input("dout", c.dtype, &[m, n], Fill::Normal { mean: 0.0, std: 1.0 })
                 .laid_out(c.attr("memory")),
@@ -116,13 +116,13 @@ impl Op for LayerNormBwd {
                     slack.push(k * (g.abs() + g_size + xh[i].abs() * dot_size) * r);
                 }
             }
-            sink.put(Block { tensor: "dx", start: rows.start * n, expect: &dx, slack: &slack, region });
+            sink.put(Block { tensor: "dx", start: rows.start * n, expect: &dx, slack: &slack, loose: &[], region });
         });
         let k = sum_slack(c.acc(), m);
         for (tensor, sums) in [("dw", dw), ("dbias", dbias)] {
             if tensor == "dw" || c.flag("bias") {
                 let slack: Vec<f64> = sums.size.iter().map(|s| k * s).collect();
-                sink.put(Block { tensor, start: 0, expect: &sums.value, slack: &slack, region });
+                sink.put(Block { tensor, start: 0, expect: &sums.value, slack: &slack, loose: &[], region });
             }
         }
     }

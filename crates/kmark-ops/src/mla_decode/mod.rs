@@ -128,6 +128,9 @@ impl Op for MlaDecode {
     fn check(&self, c: &Case) -> Result<(), String> {
         attention::check(c, "query tokens", c.axis("b") * c.count("q"))
     }
+    fn distinct_rows(&self, c: &Case) -> usize {
+        c.axis("b") * c.count("q") + c.axis("h") - 1
+    }
     fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
         let (b, h, pages, queries) = (c.axis("b"), c.axis("h"), pages(c), c.count("q"));
         let memory = c.attr("memory");

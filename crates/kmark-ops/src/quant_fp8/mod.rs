@@ -95,7 +95,8 @@ impl Op for QuantFp8 {
         let (m, n, blocks) = (c.axis("m"), c.axis("n"), Blocks::new(c));
         let scales = if c.attr("granularity") == "row" { vec![m] } else { vec![blocks.down, blocks.across] };
         vec![
-            TensorSpec::input("x", c.dtype, &[m, n], Fill::Rows { mean: 0.0, std: 1.0 }).laid_out(c.attr("memory")),
+            TensorSpec::input("x", c.dtype, &[m, n], Fill::Rows { mean: 0.0, std: 1.0, shift: 0.0 })
+                .laid_out(c.attr("memory")),
             TensorSpec::output("q", to(c), &[m, n]),
             TensorSpec::output("scale", DType::F32, &scales),
         ]
@@ -119,13 +120,14 @@ impl Op for QuantFp8 {
                 let value = |(i, x): (usize, &f64)| (x / scales[i % n / blocks.columns]).clamp(-max, max);
                 let q: Vec<f64> = x.iter().enumerate().map(value).collect();
                 let slack: Vec<f64> = q.iter().map(|q| off * q.abs()).collect();
-                sink.put(Block { tensor: "q", start: rows.start * n, expect: &q, slack: &slack, region });
+                sink.put(Block { tensor: "q", start: rows.start * n, expect: &q, slack: &slack, loose: &[], region });
                 let slack: Vec<f64> = scales.iter().map(|s| off * s).collect();
                 sink.put(Block {
                     tensor: "scale",
                     start: down * blocks.across,
                     expect: &scales,
                     slack: &slack,
+                    loose: &[],
                     region,
                 });
             }

@@ -49,7 +49,7 @@ impl Op for RmsNorm {
     fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
         let (m, n, memory) = (c.axis("m"), c.axis("n"), c.attr("memory"));
         let mut t = vec![
-            TensorSpec::input("x", c.dtype, &[m, n], Fill::Rows { mean: 0.0, std: 1.0 }).laid_out(memory),
+            TensorSpec::input("x", c.dtype, &[m, n], Fill::norm_rows(0.0, c.dtype)).laid_out(memory),
             TensorSpec::input("w", c.attr_dtype("w"), &[n], Fill::Normal { mean: 1.0, std: 0.25 }),
             TensorSpec::output("y", c.dtype, &[m, n]).laid_out(memory),
         ];
@@ -78,10 +78,10 @@ impl Op for RmsNorm {
             }
             slack.extend(y.iter().map(|y| k * y.abs()));
             let region = Region::One(0);
-            sink.put(Block { tensor: "y", start: rows.start * n, expect: &y, slack: &slack, region });
+            sink.put(Block { tensor: "y", start: rows.start * n, expect: &y, slack: &slack, loose: &[], region });
             if c.flag("rstd") {
                 let slack: Vec<f64> = rstd.iter().map(|r| k * r).collect();
-                sink.put(Block { tensor: "rstd", start: rows.start, expect: &rstd, slack: &slack, region });
+                sink.put(Block { tensor: "rstd", start: rows.start, expect: &rstd, slack: &slack, loose: &[], region });
             }
         });
     }

@@ -49,7 +49,7 @@ impl Op for RmsNormBwd {
     fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
         let (m, n, w) = (c.axis("m"), c.axis("n"), c.attr_dtype("w"));
         vec![
-            TensorSpec::input("x", c.dtype, &[m, n], Fill::Rows { mean: 0.0, std: 1.0 }).laid_out(c.attr("memory")),
+            TensorSpec::input("x", c.dtype, &[m, n], Fill::norm_rows(0.0, c.dtype)).laid_out(c.attr("memory")),
             TensorSpec::input("w", w, &[n], Fill::Normal { mean: 1.0, std: 0.25 }),
             TensorSpec::input("dout", c.dtype, &[m, n], Fill::Normal { mean: 0.0, std: 1.0 })
                 .laid_out(c.attr("memory")),
@@ -95,10 +95,10 @@ impl Op for RmsNormBwd {
                     slack.push(k * (g.abs() + xh.abs() * size) * r);
                 }
             }
-            sink.put(Block { tensor: "dx", start: rows.start * n, expect: &dx, slack: &slack, region });
+            sink.put(Block { tensor: "dx", start: rows.start * n, expect: &dx, slack: &slack, loose: &[], region });
         });
         let k = sum_slack(c.acc(), m);
         let slack: Vec<f64> = dw.size.iter().map(|s| k * s).collect();
-        sink.put(Block { tensor: "dw", start: 0, expect: &dw.value, slack: &slack, region });
+        sink.put(Block { tensor: "dw", start: 0, expect: &dw.value, slack: &slack, loose: &[], region });
     }
 }

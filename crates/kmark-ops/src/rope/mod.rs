@@ -171,7 +171,7 @@ impl Op for Rope {
                     }
                 }
                 let (start, region) = (rows.start * d, Region::One(0));
-                sink.put(Block { tensor: output, start, expect: &y, slack: &slack, region });
+                sink.put(Block { tensor: output, start, expect: &y, slack: &slack, loose: &[], region });
             });
         }
     }

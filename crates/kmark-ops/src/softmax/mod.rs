@@ -44,7 +44,7 @@ impl Op for Softmax {
     fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
         let (shape, memory) = ([c.axis("m"), c.axis("n")], c.attr("memory"));
         // Logits as a trained model has them: some columns matter, most do not.
-        let x = TensorSpec::input("x", c.dtype, &shape, Fill::Normal { mean: 0.0, std: 3.0 });
+        let x = TensorSpec::input("x", c.dtype, &shape, Fill::logits(c.dtype));
         vec![x.laid_out(memory), TensorSpec::output("y", c.dtype, &shape).laid_out(memory)]
     }
     fn cost(&self, c: &Case) -> Cost {
@@ -68,7 +68,7 @@ impl Op for Softmax {
                 y.extend(s.p);
             }
             let region = Region::One(0);
-            sink.put(Block { tensor: "y", start: rows.start * n, expect: &y, slack: &slack, region });
+            sink.put(Block { tensor: "y", start: rows.start * n, expect: &y, slack: &slack, loose: &[], region });
         });
     }
 }

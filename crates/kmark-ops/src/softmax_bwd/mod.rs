@@ -58,11 +58,14 @@ impl Op for SoftmaxBwd {
     /// The softmax of logits that are no tensor of this op, but distributed as those of the forward op are.
     fn derive(&self, c: &Case, _: &str, _: &View, rows: Range<usize>, out: &mut [f64]) {
         let (m, n) = (c.axis("m"), c.axis("n"));
-        let logits = TensorSpec::input("logits", c.dtype, &[m, n], Fill::Normal { mean: 0.0, std: 3.0 });
+        let logits = TensorSpec::input("logits", c.dtype, &[m, n], Fill::logits(c.dtype));
         fill::values(&logits, c.seed, rows.start * n, out);
         for row in out.chunks_mut(n) {
             row.copy_from_slice(&truth::softmax(row).p);
         }
+    }
+    fn distinct_rows(&self, c: &Case) -> usize {
+        c.axis("m")
     }
     fn invariants(&self, c: &Case) -> Vec<Invariant> {
         // Rows of dx add up to zero as far as those of y add up to one, which 16 bits do not say well enough.
@@ -81,7 +84,7 @@ impl Op for SoftmaxBwd {
                 slack.extend(y.iter().zip(&dy).map(|(y, dy)| k * y * (dy.abs() + size)));
             }
             let region = Region::One(0);
-            sink.put(Block { tensor: "dx", start: rows.start * n, expect: &dx, slack: &slack, region });
+            sink.put(Block { tensor: "dx", start: rows.start * n, expect: &dx, slack: &slack, loose: &[], region });
         });
     }
 }

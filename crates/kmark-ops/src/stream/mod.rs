@@ -91,7 +91,7 @@ impl Op for Stream {
         by_blocks(n, CHUNK, |at| {
             let take = |name| inputs.take(name, at.start, at.len());
             let put = |expect: &[f64], slack: &[f64]| {
-                sink.put(Block { tensor: "y", start: at.start, expect, slack, region });
+                sink.put(Block { tensor: "y", start: at.start, expect, slack, loose: &[], region });
             };
             match c.attr("kind") {
                 "copy" => put(&take("x"), &vec![0.0; at.len()]),
@@ -101,7 +101,7 @@ impl Op for Stream {
                     let size: f64 = x.iter().map(|v| v.abs()).sum();
                     let (sum, slack) = ([x.iter().sum()], [size * sum_slack(c.acc(), x.len())]);
                     let start = at.start / CHUNK;
-                    sink.put(Block { tensor: "sums", start, expect: &sum, slack: &slack, region });
+                    sink.put(Block { tensor: "sums", start, expect: &sum, slack: &slack, loose: &[], region });
                 }
                 _ => {
                     let (a, b, s) = (take("a"), take("b"), inputs.all("s")[0]);

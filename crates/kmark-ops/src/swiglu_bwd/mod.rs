@@ -54,7 +54,7 @@ impl Op for SwiGluBwd {
     }
     fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
         let (m, n, memory) = (c.axis("m"), c.axis("n"), c.attr("memory"));
-        let input = |name, n| TensorSpec::input(name, c.dtype, &[m, n], Fill::Rows { mean: 0.0, std: 2.0 });
+        let input = |name, n| TensorSpec::input(name, c.dtype, &[m, n], Fill::Rows { mean: 0.0, std: 2.0, shift: 0.0 });
         let output = |name, n| TensorSpec::output(name, c.dtype, &[m, n]);
         let dy = TensorSpec::input("dy", c.dtype, &[m, n], Fill::Normal { mean: 0.0, std: 1.0 });
         let t = if c.attr("form") == "packed" {
@@ -91,11 +91,18 @@ impl Op for SwiGluBwd {
                     slack[n + i] = (dy * gate).abs() * (g.sigmoid * (g.off + 2.0 * u) + g.flush);
                 }
                 if c.attr("form") == "packed" {
-                    sink.put(Block { tensor: "dx", start: row * 2 * n, expect: &dx, slack: &slack, region });
+                    sink.put(Block {
+                        tensor: "dx",
+                        start: row * 2 * n,
+                        expect: &dx,
+                        slack: &slack,
+                        loose: &[],
+                        region,
+                    });
                 } else {
                     let (start, dx, slack) = (row * n, dx.split_at(n), slack.split_at(n));
-                    sink.put(Block { tensor: "dgate", start, expect: dx.0, slack: slack.0, region });
-                    sink.put(Block { tensor: "dup", start, expect: dx.1, slack: slack.1, region });
+                    sink.put(Block { tensor: "dgate", start, expect: dx.0, slack: slack.0, loose: &[], region });
+                    sink.put(Block { tensor: "dup", start, expect: dx.1, slack: slack.1, loose: &[], region });
                 }
             }
         });

@@ -12,7 +12,7 @@ use super::ragged;
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::dtype::DType;
-use kmark_core::fill::{Fill, row_scale, values};
+use kmark_core::fill::{Fill, row_scale, slot, values};
 use kmark_core::gate::{Block, Region, Sink, sum_slack};
 use kmark_core::op::{Attr, AttrKind, YES_NO};
 use kmark_core::tensor::{TensorSpec, View};
@@ -230,7 +230,7 @@ pub fn forward<A: Attends>(c: &Case, inputs: &View, sink: &dyn Sink) {
                 Some(w) => attend(w, &v, keys, c),
                 None => (vec![0.0; geo.dv], vec![0.0; geo.dv]),
             };
-            sink.put(Block { tensor: "o", start: row * geo.dv, expect: &o, slack: &slack, region });
+            sink.put(Block { tensor: "o", start: row * geo.dv, expect: &o, slack: &slack, loose: &[], region });
             if with_lse {
                 let (lse, slack) = match &weights {
                     Some(w) => {
@@ -238,7 +238,7 @@ pub fn forward<A: Attends>(c: &Case, inputs: &View, sink: &dyn Sink) {
                     }
                     None => (f64::NEG_INFINITY, 0.0),
                 };
-                sink.put(Block { tensor: "lse", start: at, expect: &[lse], slack: &[slack], region });
+                sink.put(Block { tensor: "lse", start: at, expect: &[lse], slack: &[slack], loose: &[], region });
             }
         });
     });
@@ -321,7 +321,7 @@ pub fn fill_queries(spec: &TensorSpec, seed: u64, rows: Range<usize>, out: &mut 
     let normal = TensorSpec { fill: Fill::Normal { mean: QUERY_MEAN, std: 1.0 }, ..spec.clone() };
     values(&normal, seed, rows.start * spec.row_len(), out);
     for (row, values) in rows.zip(out.chunks_mut(spec.row_len())) {
-        values.iter_mut().for_each(|v| *v *= row_scale(place(row) as u64));
+        values.iter_mut().for_each(|v| *v *= row_scale(slot(place(row) as u64, seed)));
     }
 }
 

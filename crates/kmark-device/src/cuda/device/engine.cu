@@ -6,21 +6,25 @@
 struct Filled {
     void* ptr;
     i64 rows, cols, pitch;
-    u64 key;
-    double a, b;  // constant: value; normal, rows: mean and deviation; classes: how many and what is ignored
+    u64 key, seed;
+    double a, b, shift;  // constant: value; normal, rows, logits: mean and deviation; classes: how many, what is ignored
     i64 kind, dtype;
 };
 
-enum { CONSTANT, NORMAL, ROWS, CLASSES };
+enum { CONSTANT, NORMAL, ROWS, LOGITS, CLASSES };
 enum { F64, F32, F16, BF16, E4M3, E5M2, I32, I64 };
 
-DEVICE double filled_value(const Filled& f, i64 row, u64 index) {
+DEVICE double filled_value(const Filled& f, i64 row, i64 col, u64 index) {
     switch (f.kind) {
     case CONSTANT: return f.a;
     case NORMAL: return __dadd_rn(f.a, __dmul_rn(f.b, normal(f.key, index)));
-    case ROWS: return __dmul_rn(row_scale(row), __dadd_rn(f.a, __dmul_rn(f.b, normal(f.key, index))));
+    case ROWS: return rows_value(f.key, f.seed, row, col, f.cols, f.a, f.b, f.shift);
+    case LOGITS: return logit_value(f.key, f.seed, row, col, f.cols, f.b, f.shift);
     default:
-        if (row_is_ignored(index)) return f.b;
+        u32 slot = row_slot(index, f.seed);
+        if (slot == 15) return f.b;
+        if (slot == 8 || slot == 11) return 0.0;
+        if (slot == 7 || slot == 12) return f.a - 1.0;
         Words w = philox(f.key, index);
         double unit = __dmul_rn((double)((u64)w.v[0] << 21 | (u64)w.v[1] >> 11), 1.0 / 9007199254740992.0);
         return floor(__dmul_rn(unit, f.a));
@@ -30,8 +34,8 @@ DEVICE double filled_value(const Filled& f, i64 row, u64 index) {
 KERNEL km_fill(const __grid_constant__ Filled f) {
     i64 step = (i64)gridDim.x * blockDim.x;
     for (i64 index = (i64)blockIdx.x * blockDim.x + threadIdx.x; index < f.rows * f.cols; index += step) {
-        i64 row = index / f.cols, at = row * f.pitch + index % f.cols;
-        double v = filled_value(f, row, index);
+        i64 row = index / f.cols, col = index % f.cols, at = row * f.pitch + col;
+        double v = filled_value(f, row, col, index);
         switch (f.dtype) {
         case F64: ((double*)f.ptr)[at] = v; break;
         case F32: ((float*)f.ptr)[at] = (float)v; break;

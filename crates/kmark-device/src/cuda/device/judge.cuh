@@ -2,14 +2,25 @@
 // same rule as in kmark-core's gate.rs, which explains it; a test holds one against the other.
 #pragma once
 
+enum { PLACES = 1024 };
+
+// A region held against one grade's bound.
+struct Score {
+    u64 beyond;    // elements beyond what is allowed
+    u64 worst;     // bits of the largest ratio of error to what is allowed
+    double slack2;
+};
+
 // Sums of one region of one output, spread over slots so that blocks do not wait for each other.
 struct Tally {
     u64 seen;      // elements put, those that are nobody's business included
     u64 elements;  // elements compared
-    u64 wrong;
-    u64 worst;     // bits of the largest ratio of error to what is allowed
-    double err2, twin2, slack2, expect2;
+    double err2, twin2, expect2, allowed2, allowed4;
+    Score tight, loose;
 };
+
+// Elements beyond a bound, by their places, while they are few.
+struct Excess { u64 count; u64 places[PLACES]; };
 
 struct RowTally {
     u64 bad;       // rows that do not add up
@@ -25,11 +36,13 @@ template <class T> struct Gate {
     Tally* tallies;      // [SLOTS][REGIONS]
     RowTally* rows;      // of the invariant, if there is one
     u64* index;          // FIND: lowest index whose ratio is `ratio`; TELL: which element
-    double* told;        // TELL: got, expected, allowed, row sum, its limit
+    double* told;        // TELL: got, expected, allowed by the loose grade, row sum, its limit
+    Excess* excess;      // one for each grade
     double* expect;      // DUMP: arrays over all elements
     double* slack;
+    double* loose;
     u8* region;
-    u64 ratio;
+    u64 ratio;           // FIND: by the loose grade
     i64 mode, want_region;
 };
 
@@ -40,7 +53,7 @@ template <class T> struct Judge {
     double got_sum, twin_sum, half2_sum, slack_sum, expect_sum;
 
     __device__ explicit Judge(const Gate<T>& g) : gate(g), got_sum(0), twin_sum(0), half2_sum(0), slack_sum(0), expect_sum(0) {
-        for (int r = 0; r < REGIONS; r++) mine[r] = Tally{0, 0, 0, 0, 0.0, 0.0, 0.0, 0.0};
+        for (int r = 0; r < REGIONS; r++) mine[r] = Tally{0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, {0, 0, 0.0}, {0, 0, 0.0}};
     }
 
     static __device__ double allowed(double expect, double slack) {
@@ -49,13 +62,33 @@ template <class T> struct Judge {
         return 0.5 * spacing<T>(fabs(expect) + slack) * (1.0 + 1e-9) + slack + flush;
     }
 
-    // Element (row, col) of the output should be `expect`, off by at most `slack` before its last rounding. Every
-    // element exactly once. Infinite slack: nobody's business.
-    __device__ void put(i64 row, i64 col, double expect, double slack, int region = 0) {
+    static __device__ double ratio_of(double err, double may) {
+        double ratio = err <= may && may == 0.0 ? 0.0 : err / may;
+        return isfinite(ratio) ? ratio : 1e300;
+    }
+
+    __device__ void score(Score& s, int grade, u64 index, int region, double ratio, double slack, bool counts) {
+        if (ratio > 1.0) {
+            s.beyond++;
+            Excess& excess = gate.excess[grade];
+            // Once there are too many, nobody asks for places.
+            if (*(volatile u64*)&excess.count < PLACES) {
+                u64 at = atomicAdd(&excess.count, 1ull);
+                if (at < PLACES) excess.places[at] = (u64)region << 56 | index;
+            }
+        }
+        if (bits_of(ratio) > s.worst) s.worst = bits_of(ratio);
+        if (counts) s.slack2 += slack * slack;
+    }
+
+    // Element (row, col) of the output should be `expect`, off by at most `slack` before its last rounding, and by
+    // `loose` more if intermediates are rounded to 16 bits. Every element exactly once. Infinite slack: nobody's business.
+    __device__ void put(i64 row, i64 col, double expect, double slack, int region = 0, double loose = 0.0) {
         u64 index = (u64)(row * gate.cols + col);
         if (gate.mode == JUDGE_DUMP) {
             gate.expect[index] = expect;
             gate.slack[index] = slack;
+            gate.loose[index] = loose;
             gate.region[index] = (u8)region;
             mine[region].seen++;
             return;
@@ -65,26 +98,30 @@ template <class T> struct Judge {
         if (isinf(slack)) return;
         double got = wide(gate.out[row * gate.pitch + col]), twin = rounded<T>(expect), may = allowed(expect, slack);
         double err = got == expect ? 0.0 : got == twin ? fmin(fabs(twin - expect), may) : fabs(got - expect);
-        double ratio = err <= may ? (may > 0.0 ? err / may : 0.0) : err / may;
-        if (!isfinite(ratio)) ratio = 1e300;
+        double wide_may = loose > 0.0 ? allowed(expect, slack + loose) : may;
         if (gate.mode == JUDGE_FIND) {
-            if (region == gate.want_region && bits_of(ratio) == gate.ratio) atomicMin(gate.index, index);
+            bool is_it = region == gate.want_region && bits_of(ratio_of(err, wide_may)) == gate.ratio;
+            if (is_it) atomicMin(gate.index, index);
             return;
         }
-        if (gate.mode == JUDGE_TELL && index == *gate.index) gate.told[0] = got, gate.told[1] = expect, gate.told[2] = may;
+        if (gate.mode == JUDGE_TELL && index == *gate.index) gate.told[0] = got, gate.told[1] = expect, gate.told[2] = wide_may;
+        bool finite = isfinite(twin);
         t.elements++;
-        t.wrong += ratio > 1.0;
-        if (bits_of(ratio) > t.worst) t.worst = bits_of(ratio);
-        if (isfinite(twin)) {
+        if (finite) {
             t.err2 += err * err;
             t.twin2 += (twin - expect) * (twin - expect);
-            t.slack2 += slack * slack;
             t.expect2 += expect * expect;
+            t.allowed2 += may * may;
+            t.allowed4 += may * may * may * may;
+        }
+        if (gate.mode == JUDGE_TALLY) {
+            score(t.tight, 0, index, region, ratio_of(err, may), slack, finite);
+            score(t.loose, 1, index, region, ratio_of(err, wide_may), slack + loose, finite);
         }
         got_sum += got;
         twin_sum += twin;
         half2_sum += 0.25 * spacing<T>(expect) * spacing<T>(expect);
-        slack_sum += slack;
+        slack_sum += slack + loose;
         expect_sum += expect;
     }
 
@@ -104,6 +141,15 @@ template <class T> struct Judge {
         }
     }
 
+    static __device__ Score over_warp(const Score& s) {
+        return Score{warp_all<Add>(s.beyond), warp_all<Max>(s.worst), warp_all<Add>(s.slack2)};
+    }
+    static __device__ void add(Score& to, const Score& s) {
+        atomicAdd(&to.beyond, s.beyond);
+        atomicMax(&to.worst, s.worst);
+        atomicAdd(&to.slack2, s.slack2);
+    }
+
     // Every thread of the block, once, at the end of the kernel.
     __device__ void finish() {
         i64 slot = (blockIdx.x + (i64)blockIdx.y * gridDim.x + (i64)blockIdx.z * gridDim.x * gridDim.y) % SLOTS;
@@ -112,24 +158,26 @@ template <class T> struct Judge {
             t.seen = warp_all<Add>(t.seen);
             if (t.seen == 0) continue; // the same in all lanes
             t.elements = warp_all<Add>(t.elements);
-            t.wrong = warp_all<Add>(t.wrong);
-            t.worst = warp_all<Max>(t.worst);
             t.err2 = warp_all<Add>(t.err2);
             t.twin2 = warp_all<Add>(t.twin2);
-            t.slack2 = warp_all<Add>(t.slack2);
             t.expect2 = warp_all<Add>(t.expect2);
+            t.allowed2 = warp_all<Add>(t.allowed2);
+            t.allowed4 = warp_all<Add>(t.allowed4);
+            t.tight = over_warp(t.tight);
+            t.loose = over_warp(t.loose);
             int lane = (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % 32;
             if (lane != 0) continue;
             Tally& to = gate.tallies[slot * REGIONS + r];
             atomicAdd(&to.seen, t.seen);
             if (gate.mode != JUDGE_TALLY) continue;
             atomicAdd(&to.elements, t.elements);
-            atomicAdd(&to.wrong, t.wrong);
-            atomicMax(&to.worst, t.worst);
             atomicAdd(&to.err2, t.err2);
             atomicAdd(&to.twin2, t.twin2);
-            atomicAdd(&to.slack2, t.slack2);
             atomicAdd(&to.expect2, t.expect2);
+            atomicAdd(&to.allowed2, t.allowed2);
+            atomicAdd(&to.allowed4, t.allowed4);
+            add(to.tight, t.tight);
+            add(to.loose, t.loose);
         }
     }
 };

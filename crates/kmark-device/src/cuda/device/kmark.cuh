@@ -248,16 +248,39 @@ DEVICE double normal(u64 key, u64 index) {
     return __dmul_rn((double)sum - 4.0 * 65535.0, 1.0 / 53509.91992145008);
 }
 
-// Scale of row `row` where rows differ: in sixteen one is zero, one tiny and one large.
-DEVICE double row_scale(u64 row) {
-    switch (row % 16) {
-    case 5: return 1.0 / 1024.0;
-    case 9: return 0.0;
-    case 13: return 16.0;
-    default: return 1.0;
+// Rows come in cycles of sixteen kinds, which begin where the seed says; kmark-core's fill.rs explains them.
+DEVICE u32 row_slot(u64 row, u64 seed) { return (u32)((row + seed) % 16); }
+
+// Scale of a row where rows differ in nothing but their scale.
+DEVICE double row_scale(u32 slot) { return slot == 10 ? 0.0 : slot == 11 ? 1.0 / 1024.0 : slot == 13 ? 16.0 : 1.0; }
+
+// Element `col` of row `row` of n columns.
+DEVICE double rows_value(u64 key, u64 seed, i64 row, i64 col, i64 n, double mean, double std, double shift) {
+    auto plain = [&](i64 c) { return __dadd_rn(mean, __dmul_rn(std, normal(key, (u64)(row * n + c)))); };
+    switch (row_slot(row, seed)) {
+    case 9: return col == 0 || col == n - 1 ? __dmul_rn(32.0, plain(col)) : plain(col);
+    case 10: return 0.0;
+    case 11: return __dmul_rn(1.0 / 1024.0, plain(col));
+    case 12: return __dadd_rn(shift, plain(col));
+    case 13: return __dmul_rn(16.0, plain(col));
+    case 14: return col == 0 || col == n - 1 || col == n / 3 || col == n / 2 ? plain(col) : 0.0;
+    case 15: return plain(0);
+    default: return plain(col);
     }
 }
-DEVICE bool row_is_ignored(u64 row) { return row % 32 == 7; }
+
+// The same for logits.
+DEVICE double logit_value(u64 key, u64 seed, i64 row, i64 col, i64 n, double std, double shift) {
+    auto plain = [&](i64 c) { return __dmul_rn(std, normal(key, (u64)(row * n + c))); };
+    switch (row_slot(row, seed)) {
+    case 9: return col == 0 || col == n - 1 ? __dadd_rn(__dmul_rn(4.0, std), plain(col)) : plain(col);
+    case 10: return plain(0);
+    case 11: case 14: return __dmul_rn(64.0, plain(col));
+    case 12: return __dadd_rn(shift, plain(col));
+    case 13: return __dadd_rn(plain(col), -shift);
+    default: return plain(col);
+    }
+}
 
 // ---- Clocks --------------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@
 
 DEVICE double scale_of(const Args& a) { return SCALE_AUTO ? 1.0 / sqrt((double)a.d) : SCALE; }
 
-KERNEL fill_q(const __grid_constant__ Args a) { fill_query(a.q, fill_key(a.seed, "q"), a.hq); }
+KERNEL fill_q(const __grid_constant__ Args a) { fill_query(a.q, a.seed, a.hq); }
 
 KERNEL fill_k_unused(const __grid_constant__ Args a) {
     i64 row = element() / a.d;

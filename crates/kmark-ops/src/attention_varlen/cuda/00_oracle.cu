@@ -10,8 +10,9 @@
 KERNEL derive_q(const __grid_constant__ Args a) {
     i64 row = (i64)blockIdx.x * 8 + threadIdx.x / 32;
     if (row >= a.q.rows) return;
-    u64 key = fill_key(a.seed, "q"), place = row / a.hq + row % a.hq;
-    for (i64 x = threadIdx.x % 32; x < a.d; x += 32) a.q.at(row, x) = down<q_t>(query_value(key, row * a.d + x, place));
+    u64 key = fill_key(a.seed, "q");
+    u32 slot = row_slot(row / a.hq + row % a.hq, a.seed);
+    for (i64 x = threadIdx.x % 32; x < a.d; x += 32) a.q.at(row, x) = down<q_t>(query_value(key, row * a.d + x, slot));
 }
 
 KERNEL derive_k(const __grid_constant__ Args a) {

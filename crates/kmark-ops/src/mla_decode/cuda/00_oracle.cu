@@ -6,7 +6,7 @@
 // kmark: kernel judge_rows grid=b*ceil(h*q,8),ceil(rank,256) block=256
 #include "decode_oracle.cuh"
 
-KERNEL fill_q(const __grid_constant__ Args a) { fill_query(a.q, fill_key(a.seed, "q"), a.h); }
+KERNEL fill_q(const __grid_constant__ Args a) { fill_query(a.q, a.seed, a.h); }
 
 KERNEL fill_unused(const __grid_constant__ Args a) {
     i64 row = element() / (RANK + ROPE);

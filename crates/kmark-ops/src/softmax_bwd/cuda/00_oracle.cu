@@ -8,7 +8,8 @@
 KERNEL saved(const __grid_constant__ Args a) {
     u64 key = fill_key(a.seed, "logits");
     for (i64 row = blockIdx.x; row < a.m; row += gridDim.x) {
-        auto logit = [&](i64 c) { return 0.0 + 3.0 * normal(key, (u64)(row * a.n + c)); };
+        double shift = sizeof(y_t) == 2 ? 512.0 : 8192.0;
+        auto logit = [&](i64 c) { return logit_value(key, a.seed, row, c, a.n, 3.0, shift); };
         double max = logit(0);
         for (i64 c = threadIdx.x; c < a.n; c += blockDim.x) max = fmax(max, logit(c));
         max = block_all<Max>(max, max);

@@ -41,7 +41,7 @@ impl Sums {
             .map(|(s, off)| scale * (rounding * s.sqrt() + off))
             .collect();
         let start = to * self.width;
-        sink.put(Block { tensor, start, expect: &expect, slack: &slack, region: Region::One(0) });
+        sink.put(Block { tensor, start, expect: &expect, slack: &slack, loose: &[], region: Region::One(0) });
     }
 }
 
