@@ -44,6 +44,10 @@ def percentile(samples: Sequence[float], q: float) -> float:
     return float(_load().percentile(list(samples), q))
 
 
-def verdict(base: list[list[float]], new: list[list[float]], noise: Optional[float]) -> Verdict:
-    found: Verdict = _load().verdict(base, new, noise)
+def verdict(base: tuple[list[list[float]], float], new: tuple[list[list[float]], float]) -> Verdict:
+    found: Verdict = _load().verdict(base, new)
     return found
+
+
+def turns(rounds: int, budget_ns: int, key: int, round_: int, spent_ns: list[int]) -> list[int]:
+    return list(_load().turns(rounds, budget_ns, key, round_, spent_ns))

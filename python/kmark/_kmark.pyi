@@ -52,10 +52,13 @@ def median(samples: list[float]) -> tuple[float, float, float]:
 def percentile(samples: list[float], q: float) -> float:
     """`q` lies between 0 and 1."""
 
-def verdict(base: list[list[float]], new: list[list[float]], noise: float | None = None) -> Verdict:
-    """Compares two functions that took turns, by their visits: each two in a row are those of one round.
+def verdict(base: tuple[list[list[float]], float], new: tuple[list[list[float]], float]) -> Verdict:
+    """Compares two functions that took turns, each by its visits (two in a row are those of one round) and the
+    median that is shown for it."""
 
-    `noise` is the floor below which nothing counts as a difference, as the logarithm of a ratio."""
+def turns(rounds: int, budget_ns: int, key: int, round: int, spent_ns: list[int]) -> list[int]:
+    """The visits of a round, by number of the function: each twice, in balanced order. Who has spent the budget is
+    left out."""
 
 class Tensor:
     """A tensor of the engine's, lent to a library without a copy."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import pathlib
-import random
 import re
 import secrets
 import time
@@ -15,9 +14,6 @@ from . import _caller, _engine, _files, _units
 from ._work import Check, Function, Turn, Work, Workable, name_of, named, work_of
 from .registry import Unsupported
 from .results import Comparison, Path, Result, Results, Scalar, Visit
-
-#: Rounds that even a slow function takes part in: fewer prove nothing.
-_MIN_ROUNDS = 3
 
 
 class Harness:
@@ -51,7 +47,7 @@ class Harness:
         mode: Optional[str] = None,
         budget: _units.Duration = "1s",
         precision: float = 0.005,
-        rounds: int = 5,
+        rounds: int = 10,
         warmup: Optional[_units.Duration] = None,
         min_samples: int = 5,
         max_samples: int = 2000,
@@ -112,7 +108,7 @@ class Harness:
         check: Optional[Check] = None,
         setup: Optional[Function] = None,
     ) -> Results:
-        """Several functions that do the same work, in turns and random order, so that drift hits all alike;
+        """Several functions that do the same work, in turns and balanced order, so that drift hits all alike;
         each is also compared with itself. `base` (default: the first) is what verdicts refer to. What is
         given here holds for every function that says no other: `{"a": f, "b": kmark.Work(g, check=other)}`.
         """
@@ -189,13 +185,11 @@ class Harness:
         started, group = datetime.now(timezone.utc).isoformat(timespec="milliseconds"), secrets.token_hex(4)
         for turn in taken:
             turn.first()
-        shuffle = random.SystemRandom().shuffle
+        key = secrets.randbits(64)
         for round_ in range(self.rounds):
-            # Who has spent the budget is left out of a round whole: half a round is no A/A comparison.
-            order = [t for t in taken if t.spent_ns < self.budget_ns or round_ < _MIN_ROUNDS] * 2
-            shuffle(order)
-            for turn in order:
-                self._visit(turn, round_)
+            spent = [t.spent_ns for t in taken]
+            for at in _engine.turns(self.rounds, self.budget_ns, key, round_, spent):
+                self._visit(taken[at], round_)
         for turn in taken:
             self._close(turn)
         common: dict[str, Any] = {

@@ -178,7 +178,7 @@ class Result:
     def compare(self, base: Union[Result, Path]) -> Comparison:
         """This against `base`, a result or the file of one. Only results that took turns (`Harness.versus`)
         get a verdict; between others the machine may have changed, and the ratio is shown as ambiguous."""
-        return _compare(base if isinstance(base, Result) else Result.load(base), self, None)
+        return _compare(base if isinstance(base, Result) else Result.load(base), self)
 
     def save(self, path: Path, *, overwrite: bool = False) -> None:
         """Writes JSON; folders are made. A file that is there is kept unless `overwrite=True`."""
@@ -227,12 +227,12 @@ class Comparison:
         return f"{self.new} is {self.ratio:.3f}× as fast as {self.base}{enclosed}: {self.verdict}, {why}"
 
 
-def _compare(base: Result, new: Result, noise: Optional[float]) -> Comparison:
+def _compare(base: Result, new: Result) -> Comparison:
     note = _not_comparable(base, new)
     if note:
         ratio = base.median_ns / new.median_ns if new.median_ns else math.nan
         return Comparison(base.label, new.label, ratio, None, None, None, "ambiguous", note)
-    found = _engine.verdict(base.in_pairs(), new.in_pairs(), None if noise is None else math.log1p(noise))
+    found = _engine.verdict((base.in_pairs(), base.median_ns), (new.in_pairs(), new.median_ns))
     interval = found["low"], found["high"]
     return Comparison(base.label, new.label, found["ratio"], *interval, found["sees"], found["verdict"])
 
@@ -311,7 +311,7 @@ class Results(Sequence[Result]):
         """One of these against its base."""
         result = of if isinstance(of, Result) else self[of]
         base = self.base_of(result)
-        return None if base is None else _compare(base, result, self.noise)
+        return None if base is None else _compare(base, result)
 
     @property
     def comparisons(self) -> list[Comparison]:

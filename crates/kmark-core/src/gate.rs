@@ -84,6 +84,18 @@ impl Verify {
         self.problems.is_empty() && self.checks > 0
     }
 
+    /// The same, held to a grade: a right answer that is looser than it becomes a wrong one.
+    pub fn held_to(mut self, grade: Grade) -> Verify {
+        if self.ok() && self.grade > Some(grade) {
+            let worst = self.regions.iter().max_by(|a, b| a.worst.total_cmp(&b.worst));
+            let off =
+                worst.map(|r| format!("; {} is off by up to {:.1} times what one rounding allows", r.tensor, r.worst));
+            self.problems.push(format!("graded loose where tight was asked for{}", off.unwrap_or_default()));
+            self.grade = None;
+        }
+        self
+    }
+
     /// Adds the findings of another check of the same case.
     pub fn merge(&mut self, other: Verify) {
         self.checks += other.checks;

@@ -11,6 +11,7 @@ pub mod stats;
 pub mod stop;
 pub mod tally;
 pub mod tensor;
+pub mod turns;
 pub mod verdict;
 pub mod wire;
 pub mod words;

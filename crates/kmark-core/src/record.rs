@@ -6,7 +6,8 @@ use crate::dtype::DType;
 use crate::gate::Verify;
 use crate::stats::{Median, median};
 use crate::stop::Stop;
-use crate::verdict::Round;
+use crate::tally::Grade;
+use crate::verdict::{Round, Series};
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -168,6 +169,10 @@ pub struct Record {
     pub clock_mhz: Vec<f64>,
     /// How the samples fall into visits; two visits of one round are an A/A pair.
     pub visits: Vec<Visit>,
+    /// Which process took the samples: its family, or what several share. Between two processes the same launch differs by
+    /// a little; absent in older records.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub process: Option<String>,
     /// Records of one case with the same group were interleaved with each other and may be compared.
     pub group: String,
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -252,6 +257,11 @@ impl Record {
         Median::of(&self.samples_ns)
     }
 
+    /// What it has to say in a comparison; `None` without times.
+    pub fn series(&self) -> Option<Series> {
+        Some(Series { median_ns: self.median()?.value, rounds: self.rounds() })
+    }
+
     /// Medians of the two visits of each round; a round that was cut short is left out.
     pub fn rounds(&self) -> Vec<Round> {
         let mut medians: Vec<(u32, f64)> = Vec::new();
@@ -286,8 +296,16 @@ pub struct Settings {
     pub warmup_ns: Option<u64>,
     pub seed: u64,
     pub verify: bool,
+    /// The grade that right answers must have.
+    #[serde(default = "any_grade")]
+    pub grade: Grade,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub baseline: Option<String>,
+}
+
+/// What runs asked for before there were grades.
+fn any_grade() -> Grade {
+    Grade::Loose
 }
 
 /// What the engine found out about its own clock before it measured anything.
@@ -319,8 +337,11 @@ pub struct Phases {
     pub roofs_ns: u64,
     pub verify_ns: u64,
     pub prepare_ns: u64,
-    /// Warm-up and samples.
+    /// Visits: warm-up, flushes, checks and samples.
     pub sample_ns: u64,
+    /// The samples themselves: launches that count.
+    #[serde(default)]
+    pub launches_ns: u64,
     /// Part of the above that the workers themselves account for; the rest is the host's overhead.
     pub worker_ns: u64,
 }

@@ -1,13 +1,13 @@
-//! Verdicts: is one impl faster than another, and what is the smallest difference this run could have seen?
+//! Verdicts: is one impl faster than another, and what is the smallest difference these rows could have shown?
 //!
 //! The unit is the round, not the sample: samples of one visit share the machine's mood, rounds share less. In each
-//! round every impl is visited twice, in random order. The two visits of one impl are an A/A comparison and give the
-//! noise; the rounds' ratios give the difference and its spread. A difference counts only when it is beyond both, at
-//! the 99.8 % level, and beyond the run's noise floor; or when it is more than a factor of two and all visits of
-//! one impl lie below all visits of the other. `visible` is twice that limit: a true difference of that size
-//! is found with near certainty, so a "same" means "no difference as large as `visible`".
+//! round every impl is visited twice, in balanced order. The two visits of one impl are an A/A comparison and give its
+//! noise; the rounds' ratios give the spread of the difference. A difference counts only when it is beyond both, at
+//! the 99.98 % level; or when it is more than a factor of two and all visits of one impl lie below all visits of the
+//! other. `visible` is twice that limit: a true difference of that size is found with near certainty, so a "same" means
+//! "no difference as large as `visible`".
 
-use crate::stats::{quantile, t_998};
+use crate::stats::{quantile, t_9998};
 use serde::{Deserialize, Serialize};
 
 /// The medians of one impl's two visits in one round, in ns.
@@ -64,37 +64,45 @@ const LARGE: f64 = std::f64::consts::LN_2;
 /// A run that cannot see this much says "ambiguous", not "same".
 const SAME_NEEDS: f64 = 0.05;
 
-/// Compares rounds that were interleaved with each other; `floor` is the run's noise floor (log ratio).
-pub fn compare(this: &[Round], base: &[Round], floor: f64) -> Comparison {
-    let rounds = this.len().min(base.len());
-    let differences: Vec<f64> = (0..rounds).map(|r| base[r].log_time() - this[r].log_time()).collect();
-    let mean = differences.iter().sum::<f64>() / rounds.max(1) as f64;
+/// What a row has to say: the time that is shown for it, and its rounds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Series {
+    pub median_ns: f64,
+    pub rounds: Vec<Round>,
+}
+
+/// Compares rows that were interleaved with each other. The ratio is that of the times that are shown. `apart_ns` is
+/// what the same launch may differ between the two for reasons that no round shows, such as another process.
+pub fn compare(this: &Series, base: &Series, apart_ns: f64) -> Comparison {
+    let rounds = this.rounds.len().min(base.rounds.len());
+    let speedup = base.median_ns / this.median_ns;
     if rounds < 2 {
-        let speedup = if rounds == 0 { f64::NAN } else { mean.exp() };
         return Comparison { speedup, lo: speedup, hi: speedup, visible: None, verdict: Verdict::Ambiguous };
     }
-    let limit = between_rounds(&differences, mean).max(within_rounds(&this[..rounds], &base[..rounds]));
-    let limit = limit.max(floor).max(LEAST);
+    let (ours, theirs) = (&this.rounds[..rounds], &base.rounds[..rounds]);
+    let differences: Vec<f64> = ours.iter().zip(theirs).map(|(a, b)| b.log_time() - a.log_time()).collect();
+    let apart = (apart_ns / this.median_ns.min(base.median_ns)).ln_1p();
+    let limit = between_rounds(&differences).max(within_rounds(ours, theirs)).max(apart).max(LEAST);
     let visible = (2.0 * limit).exp_m1();
-    let enough = if separated(&this[..rounds], &base[..rounds]) { limit.min(LARGE.max(floor)) } else { limit };
-    let verdict = match mean {
+    let enough = if separated(ours, theirs) { limit.min(LARGE.max(apart)) } else { limit };
+    let difference = speedup.ln();
+    let verdict = match difference {
         d if d > enough => Verdict::Faster,
         d if d < -enough => Verdict::Slower,
         _ if visible <= SAME_NEEDS => Verdict::Same,
         _ => Verdict::Ambiguous,
     };
     Comparison {
-        speedup: mean.exp(),
-        lo: (mean - limit).exp(),
-        hi: (mean + limit).exp(),
+        speedup,
+        lo: (difference - limit).exp(),
+        hi: (difference + limit).exp(),
         visible: Some(visible),
         verdict,
     }
 }
 
 /// Whether every visit of one impl was faster than every visit of the other, in three rounds or more. If the two were
-/// the same, 6 visits against 6 would fall apart like that in 2 of 924 orders: the 99.8 % level again, and whatever
-/// the distribution. It tells large differences on machines whose noise has long tails.
+/// the same, 6 visits against 6 would fall apart like that in 2 of 924 orders, whatever the distribution. It tells large differences on machines whose noise has long tails.
 fn separated(this: &[Round], base: &[Round]) -> bool {
     let visits = |rounds: &[Round]| -> Vec<f64> { rounds.iter().flat_map(|r| [r.first, r.second]).collect() };
     let least = |v: &[f64]| v.iter().copied().fold(f64::INFINITY, f64::min);
@@ -104,10 +112,11 @@ fn separated(this: &[Round], base: &[Round]) -> bool {
 }
 
 /// Half-width of the interval of the mean difference, from its spread over the rounds.
-fn between_rounds(differences: &[f64], mean: f64) -> f64 {
+fn between_rounds(differences: &[f64]) -> f64 {
     let n = differences.len();
+    let mean = differences.iter().sum::<f64>() / n as f64;
     let variance = differences.iter().map(|d| (d - mean).powi(2)).sum::<f64>() / (n - 1) as f64;
-    t_998(n - 1) * (variance / n as f64).sqrt()
+    t_9998(n - 1) * (variance / n as f64).sqrt()
 }
 
 /// The same from the A/A differences. If one visit's log median varies by s, an A/A difference varies by s*sqrt(2), and
@@ -115,7 +124,7 @@ fn between_rounds(differences: &[f64], mean: f64) -> f64 {
 fn within_rounds(this: &[Round], base: &[Round]) -> f64 {
     let aa2: Vec<f64> = this.iter().chain(base).map(|r| r.aa().powi(2)).collect();
     let mean2 = aa2.iter().sum::<f64>() / aa2.len() as f64;
-    t_998(aa2.len()) * (mean2 / aa2.len() as f64).sqrt()
+    t_9998(aa2.len()) * (mean2 / aa2.len() as f64).sqrt()
 }
 
 /// An impl against itself: the mean A/A log ratio over its rounds, absolute.
@@ -140,35 +149,63 @@ mod tests {
             self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             (self.0 >> 11) as f64 / (1u64 << 53) as f64
         }
-        fn visit(&mut self, time: f64, sigma: f64) -> f64 {
-            let gauss = (0..12).map(|_| self.unit()).sum::<f64>() - 6.0;
-            let tail = if self.unit() < 0.1 { 15.0 * self.unit() } else { 0.0 };
-            time * (sigma * (gauss + tail)).exp()
+        fn gauss(&mut self) -> f64 {
+            (0..12).map(|_| self.unit()).sum::<f64>() - 6.0
         }
-        fn rounds(&mut self, n: usize, time: f64, sigma: f64) -> Vec<Round> {
-            (0..n).map(|_| Round { first: self.visit(time, sigma), second: self.visit(time, sigma) }).collect()
+        fn visit(&mut self, time: f64, sigma: f64, tails: bool) -> f64 {
+            let tail = if tails && self.unit() < 0.1 { 15.0 * self.unit() } else { 0.0 };
+            time * (sigma * (self.gauss() + tail)).exp()
         }
+        fn series(&mut self, n: usize, time: f64, sigma: f64, tails: bool) -> Series {
+            let visit = |noise: &mut Noise| noise.visit(time, sigma, tails);
+            series((0..n).map(|_| (visit(self), visit(self))).collect::<Vec<_>>())
+        }
+    }
+
+    /// What is shown is the median of all.
+    fn series(rounds: Vec<(f64, f64)>) -> Series {
+        let all: Vec<f64> = rounds.iter().flat_map(|r| [r.0, r.1]).collect();
+        let rounds = rounds.into_iter().map(|(first, second)| Round { first, second }).collect();
+        Series { median_ns: crate::stats::median(&all), rounds }
+    }
+
+    fn is_called(c: &Comparison) -> bool {
+        matches!(c.verdict, Verdict::Faster | Verdict::Slower)
     }
 
     #[test]
     fn identical_impls_are_almost_never_told_apart() {
         let mut noise = Noise(7);
         let mut false_calls = 0;
-        for trial in 0..4000 {
+        for trial in 0..20_000 {
             let n = 3 + trial % 8;
-            let (a, b) = (noise.rounds(n, 100.0, 0.02), noise.rounds(n, 100.0, 0.02));
-            false_calls += usize::from(matches!(compare(&a, &b, 0.0).verdict, Verdict::Faster | Verdict::Slower));
+            let tails = trial % 2 == 0;
+            let (a, b) = (noise.series(n, 100.0, 0.02, tails), noise.series(n, 100.0, 0.02, tails));
+            false_calls += usize::from(is_called(&compare(&a, &b, 0.0)));
         }
-        assert!(false_calls <= 8, "{false_calls} of 4000");
+        assert!(false_calls <= 4, "{false_calls} of 20000");
     }
 
     #[test]
-    fn a_five_percent_slow_down_is_found_whenever_the_run_says_it_could_see_it() {
+    fn ten_rounds_find_three_percent_through_noise_of_one() {
+        let mut noise = Noise(5);
+        let found = |noise: &mut Noise, slower: f64, sigma: f64| {
+            let one = |noise: &mut Noise, time| noise.series(10, time, sigma, false);
+            (0..1000)
+                .filter(|_| compare(&one(noise, slower), &one(noise, 100.0), 0.0).verdict == Verdict::Slower)
+                .count()
+        };
+        let (coarse, fine) = (found(&mut noise, 103.0, 0.008), found(&mut noise, 101.0, 0.002));
+        assert!(coarse >= 950 && fine >= 990, "{coarse}, {fine}");
+    }
+
+    #[test]
+    fn a_slow_down_is_found_whenever_the_run_says_it_could_see_it() {
         let mut noise = Noise(11);
         let (mut able, mut found) = (0, 0);
         for trial in 0..4000 {
             let sigma = 0.0005 * (1 + trial % 40) as f64;
-            let (a, b) = (noise.rounds(10, 105.0, sigma), noise.rounds(10, 100.0, sigma));
+            let (a, b) = (noise.series(10, 105.0, sigma, true), noise.series(10, 100.0, sigma, true));
             let c = compare(&a, &b, 0.0);
             if c.visible.unwrap() < 0.05 {
                 able += 1;
@@ -181,29 +218,36 @@ mod tests {
 
     #[test]
     fn without_noise_small_differences_are_seen_and_none_are_invented() {
-        let steady = |time: f64| vec![Round { first: time, second: time }; 5];
-        assert_eq!(compare(&steady(105.0), &steady(100.0), 0.0).verdict, Verdict::Slower);
-        assert_eq!(compare(&steady(99.0), &steady(100.0), 0.0).verdict, Verdict::Faster);
-        assert_eq!(compare(&steady(100.0), &steady(100.0), 0.0).verdict, Verdict::Same);
-        assert_eq!(compare(&steady(99.0), &steady(100.0), 0.02).verdict, Verdict::Same, "below the run's floor");
+        let steady = |time: f64| series(vec![(time, time); 5]);
+        let verdict = |a: f64, b: f64, apart: f64| compare(&steady(a), &steady(b), apart).verdict;
+        assert_eq!(verdict(105.0, 100.0, 0.0), Verdict::Slower);
+        assert_eq!(verdict(99.0, 100.0, 0.0), Verdict::Faster);
+        assert_eq!(verdict(100.0, 100.0, 0.0), Verdict::Same);
+        assert_eq!(verdict(99.0, 100.0, 2.0), Verdict::Same, "less than two processes differ by");
+    }
+
+    #[test]
+    fn the_ratio_is_that_of_the_times_shown() {
+        let (a, b) = (series(vec![(90.0, 110.0); 4]), Series { median_ns: 150.0, ..series(vec![(140.0, 170.0); 4]) });
+        assert_eq!(compare(&a, &b, 0.0).speedup, 1.5);
     }
 
     #[test]
     fn a_large_difference_is_seen_through_long_tails() {
-        let round = |first, second| Round { first, second };
-        let slow = [round(400.0, 900.0), round(410.0, 430.0), round(1500.0, 405.0)];
-        let fast = [round(10.0, 11.0), round(50.0, 12.0), round(10.0, 10.0)];
-        assert_eq!(compare(&fast, &slow, 0.3).verdict, Verdict::Faster);
-        assert_eq!(compare(&slow, &fast, 0.3).verdict, Verdict::Slower);
-        let half: Vec<Round> = slow.iter().map(|r| round(r.first * 0.6, r.second * 0.6)).collect();
-        assert_eq!(compare(&half, &slow, 0.3).verdict, Verdict::Ambiguous, "not a factor of two");
-        assert_eq!(compare(&fast[..2], &slow[..2], 0.3).verdict, Verdict::Ambiguous, "two rounds are too few");
+        let slow = [(400.0, 900.0), (410.0, 430.0), (1500.0, 405.0)];
+        let fast = [(10.0, 11.0), (50.0, 12.0), (10.0, 10.0)];
+        let verdict =
+            |a: &[(f64, f64)], b: &[(f64, f64)]| compare(&series(a.to_vec()), &series(b.to_vec()), 3.0).verdict;
+        assert_eq!(verdict(&fast, &slow), Verdict::Faster);
+        assert_eq!(verdict(&slow, &fast), Verdict::Slower);
+        let half: Vec<(f64, f64)> = slow.iter().map(|r| (r.0 * 0.6, r.1 * 0.6)).collect();
+        assert_eq!(verdict(&half, &slow), Verdict::Ambiguous, "not a factor of two");
+        assert_eq!(verdict(&fast[..2], &slow[..2]), Verdict::Ambiguous, "two rounds are too few");
     }
 
     #[test]
     fn one_round_proves_nothing() {
-        let one = [Round { first: 50.0, second: 50.0 }];
-        let c = compare(&one, &[Round { first: 100.0, second: 100.0 }], 0.0);
+        let c = compare(&series(vec![(50.0, 50.0)]), &series(vec![(100.0, 100.0)]), 0.0);
         assert_eq!((c.verdict, c.visible), (Verdict::Ambiguous, None));
         assert!((c.speedup - 2.0).abs() < 1e-12);
     }

@@ -9,7 +9,8 @@ mod tensor;
 use kmark::device::{Choice, kernel_cache};
 use kmark::worker;
 use kmark_core::stats::{Median, median, quantile};
-use kmark_core::verdict::{Round, compare};
+use kmark_core::turns::Turns;
+use kmark_core::verdict::{Round, Series, compare};
 use kmark_device::cuda::Cuda;
 use kmark_device::{Device, Fault};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -54,22 +55,21 @@ fn percentile(samples: Vec<f64>, q: f64) -> PyResult<f64> {
     Ok(quantile(&samples, q))
 }
 
-/// Whether `new` is faster than `base`. Each is a list of visits, two of them a round.
+/// Whether `new` is faster than `base`. Each is a list of visits, two of them a round, and the median that is shown for it.
 #[pyfunction]
-#[pyo3(signature = (base, new, noise=None))]
 fn verdict<'py>(
     py: Python<'py>,
-    base: Vec<Vec<f64>>,
-    new: Vec<Vec<f64>>,
-    noise: Option<f64>,
+    base: (Vec<Vec<f64>>, f64),
+    new: (Vec<Vec<f64>>, f64),
 ) -> PyResult<Bound<'py, PyDict>> {
-    if base.iter().chain(&new).any(|visit| visit.is_empty()) {
+    if base.0.iter().chain(&new.0).any(|visit| visit.is_empty()) {
         return Err(PyValueError::new_err("a visit without samples"));
     }
-    let rounds = |visits: &[Vec<f64>]| -> Vec<Round> {
-        visits.chunks_exact(2).map(|v| Round { first: median(&v[0]), second: median(&v[1]) }).collect()
+    let series = |(visits, median_ns): (Vec<Vec<f64>>, f64)| Series {
+        median_ns,
+        rounds: visits.chunks_exact(2).map(|v| Round { first: median(&v[0]), second: median(&v[1]) }).collect(),
     };
-    let c = compare(&rounds(&new), &rounds(&base), noise.unwrap_or(0.0));
+    let c = compare(&series(new), &series(base), 0.0);
     let dict = PyDict::new(py);
     dict.set_item("verdict", c.verdict.word())?;
     dict.set_item("ratio", c.speedup)?;
@@ -77,6 +77,12 @@ fn verdict<'py>(
     dict.set_item("high", c.hi)?;
     dict.set_item("sees", c.visible)?;
     Ok(dict)
+}
+
+/// The visits of a round, by number of the function; `spent_ns` is what each has taken so far.
+#[pyfunction]
+fn turns(rounds: u32, budget_ns: u64, key: u64, round: u32, spent_ns: Vec<u64>) -> Vec<usize> {
+    Turns { rounds, budget_ns, key }.round(round, &spent_ns)
 }
 
 #[pymodule]
@@ -87,5 +93,6 @@ fn _kmark(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(serve, module)?)?;
     module.add_function(wrap_pyfunction!(median_of, module)?)?;
     module.add_function(wrap_pyfunction!(percentile, module)?)?;
-    module.add_function(wrap_pyfunction!(verdict, module)?)
+    module.add_function(wrap_pyfunction!(verdict, module)?)?;
+    module.add_function(wrap_pyfunction!(turns, module)?)
 }

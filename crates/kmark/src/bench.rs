@@ -1,5 +1,9 @@
-//! One case at a time: verify every impl, then let them take turns in random order, then check what was timed. The host
+//! One case at a time: verify every impl, then let them take turns in balanced order, then check what was timed. The host
 //! owns the budget; the workers own the clock. Results are records; nothing is printed or written here.
+//!
+//! Every family is verified in a process of its own. Kernels of ours, of vendors and of users' files are then timed in one
+//! process, on the same tensors: the same launch differs between two processes by about 100 ns, and between two places
+//! of its tensors by more. Who fails in company is tried again alone.
 
 use crate::device::Choice;
 use crate::host::{Limits, Workers};
@@ -10,6 +14,7 @@ use kmark_core::fill::philox;
 use kmark_core::gate::Verify;
 use kmark_core::record::{Phases, Record, SCHEMA, Settings, Status, Times, Visit, family};
 use kmark_core::stop::{Stop, StopRule};
+use kmark_core::turns::Turns;
 use kmark_core::wire::{Reply, Request, Warmup};
 use kmark_device::problem;
 use kmark_device::{Fault, Impl};
@@ -18,8 +23,6 @@ use std::time::{Duration, Instant};
 /// A visit takes at most this many samples; beyond it the median does not improve.
 const MAX_SAMPLES: usize = 2000;
 const MIN_SAMPLES: usize = 5;
-/// Rounds that even a slow impl takes part in: fewer prove nothing.
-const MIN_ROUNDS: u32 = 3;
 /// The share of a visit's time that warming up may take.
 const WARMUP_SHARE: u64 = 4;
 /// More deadlines for a Python library's first steps: it may have to compile.
@@ -38,6 +41,8 @@ pub struct Bench<'a> {
 struct Turn {
     imp: &'static dyn Impl,
     family: String,
+    /// The family in whose process it is timed.
+    seat: String,
     record: Record,
     /// Which worker holds its launch.
     generation: u32,
@@ -48,7 +53,8 @@ struct Turn {
 impl Bench<'_> {
     /// Runs the case with all its impls; one record each.
     pub fn case(&mut self, planned: &Planned, mut step: impl FnMut(&str)) -> Vec<Record> {
-        let group = format!("{:08x}", philox(nanos_now(), 0)[0]);
+        let key = drawn();
+        let group = format!("{:08x}", philox(key, 0)[0]);
         let limits = self.limits(planned);
         let mut turns: Vec<Turn> = planned.impls.iter().map(|imp| self.turn(planned, *imp, &group)).collect();
         self.refuse(planned, &mut turns);
@@ -59,13 +65,13 @@ impl Bench<'_> {
         for turn in turns.iter_mut().filter(|t| !t.failed) {
             self.prepare(planned, turn);
         }
-        self.rounds(planned, &mut turns, limits, &mut step);
+        self.rounds(planned, &mut turns, limits, key, &mut step);
         for turn in turns.iter_mut().filter(|t| !t.failed) {
             self.close(planned, turn, limits);
         }
-        for family in families(&turns) {
+        for seat in seats(turns.iter().filter(|t| t.generation > 0)) {
             // A worker that cannot even let go is replaced at the next request.
-            let _ = self.workers.ask(&family, &Request::Release, limits);
+            let _ = self.workers.ask(&seat, &Request::Release, limits);
         }
         turns.into_iter().map(|t| t.record).collect()
     }
@@ -88,7 +94,7 @@ impl Bench<'_> {
         let reply = self.workers.ask(&family, &request, limits);
         self.phases.verify_ns += start.elapsed().as_nanos() as u64;
         match reply? {
-            Reply::Verified { verify, .. } => Ok(verify),
+            Reply::Verified { verify, .. } => Ok(verify.held_to(self.settings.grade)),
             other => Err(unexpected(&other)),
         }
     }
@@ -100,8 +106,8 @@ impl Bench<'_> {
         // The oracle, the allocator and the system need room, too; on a card only the first two.
         let mut spare = (256 << 20) + needs / 16;
         if on_card.is_some() {
-            // Every family holds the case in memory of its own.
-            needs *= families_of(planned).len() as u64;
+            // Every process holds the case in memory of its own.
+            needs *= self.seats_of(planned).len() as u64;
             spare = (8 << 20) + needs / 16;
         }
         let available = on_card.unwrap_or_else(crate::env::available_memory);
@@ -152,6 +158,7 @@ impl Bench<'_> {
             samples_ns: Vec::new(),
             clock_mhz: Vec::new(),
             visits: Vec::new(),
+            process: None,
             group: group.to_string(),
             stop: None,
             cost: op.cost(case),
@@ -160,7 +167,23 @@ impl Bench<'_> {
             notes: Vec::new(),
             message: String::new(),
         };
-        Turn { imp, family, record, generation: 0, spent_ns: 0, failed: false }
+        let seat = self.seat(&family);
+        Turn { imp, family, seat, record, generation: 0, spent_ns: 0, failed: false }
+    }
+
+    /// In whose process a family is timed: kernels of a GPU in one, Python libraries and CPU impls each in their own.
+    fn seat(&self, family: &str) -> String {
+        match self.workers.device() {
+            Choice::Cuda(_) if !python::runs(family) => self.workers.device().kind().to_string(),
+            _ => family.to_string(),
+        }
+    }
+
+    fn seats_of(&self, planned: &Planned) -> Vec<String> {
+        let mut seats: Vec<String> = planned.impls.iter().map(|i| self.seat(&family(i.name()))).collect();
+        seats.sort();
+        seats.dedup();
+        seats
     }
 
     fn refuse(&mut self, planned: &Planned, turns: &mut [Turn]) {
@@ -188,8 +211,8 @@ impl Bench<'_> {
         let (case, impl_name) = (planned.case.clone(), turn.imp.name().to_string());
         let request = Request::Prepare { case, impl_name, mode: self.settings.mode };
         let start = Instant::now();
-        let limits = self.first_limits(planned, &turn.family);
-        let reply = self.workers.ask(&turn.family, &request, limits);
+        let limits = self.first_limits(planned, &turn.seat);
+        let reply = self.workers.ask(&turn.seat, &request, limits);
         self.phases.prepare_ns += start.elapsed().as_nanos() as u64;
         match reply {
             Ok(Reply::Prepared { times, kernels, notes, contract, .. }) => {
@@ -197,27 +220,25 @@ impl Bench<'_> {
                 turn.record.times = times;
                 turn.record.kernels = kernels;
                 turn.record.notes = notes;
-                turn.generation = self.workers.generation(&turn.family);
+                turn.record.process = Some(turn.seat.clone());
+                turn.generation = self.workers.generation(&turn.seat);
             }
             Ok(other) => turn.fail(unexpected(&other)),
             Err(fault) => turn.fail(fault),
         }
     }
 
-    /// Every round visits every impl twice, in an order of its own.
-    fn rounds(&mut self, planned: &Planned, turns: &mut [Turn], limits: Limits, step: &mut impl FnMut(&str)) {
-        let budget = self.settings.budget_ns;
-        let slice = (budget / (2 * self.settings.rounds as u64)).max(1);
-        for round in 0..self.settings.rounds {
-            let mut order: Vec<usize> = (0..turns.len()).chain(0..turns.len()).collect();
-            shuffle(&mut order, planned.case.seed ^ round as u64);
-            // Whoever has used up the budget before a round begins is left out of it whole: half a round is no A/A pair.
-            let over: Vec<bool> = turns.iter().map(|t| t.spent_ns >= budget && round >= MIN_ROUNDS).collect();
-            for i in order.into_iter().filter(|i| !over[*i]) {
-                let turn = &mut turns[i];
+    fn rounds(&mut self, planned: &Planned, turns: &mut [Turn], limits: Limits, key: u64, step: &mut impl FnMut(&str)) {
+        let Settings { rounds, budget_ns, .. } = *self.settings;
+        let plan = Turns { rounds, budget_ns, key };
+        let mut going: Vec<&mut Turn> = turns.iter_mut().filter(|t| !t.failed).collect();
+        for round in 0..rounds {
+            let spent: Vec<u64> = going.iter().map(|t| t.spent_ns).collect();
+            for i in plan.round(round, &spent) {
+                let turn = &mut going[i];
                 if !turn.failed {
                     step(turn.imp.name());
-                    self.visit(planned, turn, limits, round, slice, false);
+                    self.visit(planned, turn, limits, round, plan.slice_ns(), false);
                 }
             }
         }
@@ -234,7 +255,19 @@ impl Bench<'_> {
     }
 
     fn visit(&mut self, planned: &Planned, turn: &mut Turn, limits: Limits, round: u32, slice: u64, gate: bool) {
-        if turn.generation != self.workers.generation(&turn.family) {
+        self.visit_here(planned, turn, limits, round, slice, gate);
+        if turn.failed && turn.seat != turn.family {
+            // Whoever shared its process may be to blame.
+            turn.start_again();
+            self.prepare(planned, turn);
+            if !turn.failed {
+                self.visit_here(planned, turn, limits, round, slice, gate);
+            }
+        }
+    }
+
+    fn visit_here(&mut self, planned: &Planned, turn: &mut Turn, limits: Limits, round: u32, slice: u64, gate: bool) {
+        if turn.generation != self.workers.generation(&turn.seat) {
             self.prepare(planned, turn); // another impl took the worker with it
             if turn.failed {
                 return;
@@ -252,17 +285,18 @@ impl Bench<'_> {
         };
         let request = Request::Sample { impl_name: turn.imp.name().to_string(), rule, warmup, gate };
         let start = Instant::now();
-        let reply = self.workers.ask(&turn.family, &request, limits);
+        let reply = self.workers.ask(&turn.seat, &request, limits);
         let spent = start.elapsed().as_nanos() as u64;
         self.phases.sample_ns += spent;
         turn.spent_ns += spent;
         match reply {
             Ok(Reply::Sampled { samples_ns, clock_mhz, conditions, verify, .. }) => {
                 turn.record.visits.push(Visit { round, samples: samples_ns.len() as u32, conditions });
+                self.phases.launches_ns += samples_ns.iter().sum::<f64>() as u64;
                 turn.record.samples_ns.extend(samples_ns);
                 turn.record.clock_mhz.extend(clock_mhz);
                 if let Some(verify) = verify {
-                    turn.judge(verify);
+                    turn.judge(verify.held_to(self.settings.grade));
                 }
             }
             Ok(other) => turn.fail(unexpected(&other)),
@@ -278,6 +312,17 @@ impl Turn {
         if !known.ok() {
             let message = known.problems.join("; ");
             self.fail(Fault::new(Status::Wrong, message));
+        }
+    }
+
+    /// Alone, in the process of its own family, as if it had never been timed.
+    fn start_again(&mut self) {
+        self.seat = self.family.clone();
+        self.failed = false;
+        self.record.status = Status::Ok;
+        self.record.message.clear();
+        if let Some(verify) = &mut self.record.verify {
+            verify.problems.clear();
         }
     }
 
@@ -300,29 +345,21 @@ impl Turn {
     }
 }
 
-fn families_of(planned: &Planned) -> Vec<String> {
-    let mut families: Vec<String> = planned.impls.iter().map(|i| family(i.name())).collect();
-    families.sort();
-    families.dedup();
-    families
-}
-
-fn families(turns: &[Turn]) -> Vec<String> {
-    let mut families: Vec<String> = turns.iter().filter(|t| t.generation > 0).map(|t| t.family.clone()).collect();
-    families.dedup();
-    families
+fn seats<'a>(turns: impl Iterator<Item = &'a Turn>) -> Vec<String> {
+    let mut seats: Vec<String> = turns.map(|t| t.seat.clone()).collect();
+    seats.sort();
+    seats.dedup();
+    seats
 }
 
 fn unexpected(reply: &Reply) -> Fault {
     Fault::new(Status::Crashed, format!("the worker answered something else: {reply:?}"))
 }
 
-fn shuffle(order: &mut [usize], seed: u64) {
-    for i in (1..order.len()).rev() {
-        order.swap(i, philox(seed, i as u64)[0] as usize % (i + 1));
-    }
-}
-
-fn nanos_now() -> u64 {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64)
+/// A number that no two cases share, from the clock and from where the system put this process.
+fn drawn() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    let mut hasher = std::hash::RandomState::new().build_hasher();
+    hasher.write_u128(std::time::UNIX_EPOCH.elapsed().map_or(0, |d| d.as_nanos()));
+    hasher.finish()
 }

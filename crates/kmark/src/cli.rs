@@ -2,6 +2,7 @@
 
 use crate::units::{parse_bytes, parse_duration, parse_fraction};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use kmark_core::tally::Grade;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -62,12 +63,31 @@ pub struct Selection {
     /// Replace all axes, for instance 4096x7168,8192x7168
     #[arg(long, value_name = "CONFIGS", value_delimiter = ',')]
     pub configs: Vec<String>,
+    /// The grade that right answers must have: tight ones are rounded once, loose ones may round intermediates to 16 bits
+    #[arg(long, value_enum, default_value = "loose")]
+    pub grade: Asked,
     /// Seed of the inputs
     #[arg(long, default_value_t = kmark_core::case::DEFAULT_SEED)]
     pub seed: u64,
     /// How long one step of one impl may take before it is ended; large cases get more [default: 60s]
     #[arg(long, value_parser = parse_duration, value_name = "TIME")]
     pub deadline: Option<Duration>,
+}
+
+/// A grade, as it is typed.
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+pub enum Asked {
+    Tight,
+    Loose,
+}
+
+impl From<Asked> for Grade {
+    fn from(asked: Asked) -> Grade {
+        match asked {
+            Asked::Tight => Grade::Tight,
+            Asked::Loose => Grade::Loose,
+        }
+    }
 }
 
 #[derive(Args)]
@@ -93,7 +113,7 @@ pub struct RunArgs {
     #[arg(long, value_parser = parse_fraction, default_value = "0.5%", value_name = "PERCENT")]
     pub precision: f64,
     /// Rounds in which the impls of a case take turns
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
     /// `auto` (until steady) or a time
     #[arg(long, default_value = "auto", value_name = "auto|TIME")]

@@ -182,14 +182,15 @@ mod tests {
 
     #[test]
     fn a_slow_down_of_five_percent_is_always_found_on_the_fake_clock() {
-        use kmark_core::verdict::{Round, Verdict, compare};
-        let rounds = |factor: f64| -> Vec<Round> {
+        use kmark_core::verdict::{Round, Series, Verdict, compare};
+        let series = |factor: f64| -> Series {
             let fake = Fake::new(move |i| factor * (1000.0 + (i % 3) as f64));
             let one = || median(&run(&fake, Mode::Cold, false, false).0.samples_ns);
-            (0..5).map(|_| Round { first: one(), second: one() }).collect()
+            let rounds: Vec<Round> = (0..5).map(|_| Round { first: one(), second: one() }).collect();
+            Series { median_ns: rounds[0].first, rounds }
         };
-        assert_eq!(compare(&rounds(1.05), &rounds(1.0), 0.0).verdict, Verdict::Slower);
-        assert_eq!(compare(&rounds(1.0), &rounds(1.05), 0.0).verdict, Verdict::Faster);
-        assert_eq!(compare(&rounds(1.0), &rounds(1.0), 0.0).verdict, Verdict::Same);
+        assert_eq!(compare(&series(1.05), &series(1.0), 0.0).verdict, Verdict::Slower);
+        assert_eq!(compare(&series(1.0), &series(1.05), 0.0).verdict, Verdict::Faster);
+        assert_eq!(compare(&series(1.0), &series(1.0), 0.0).verdict, Verdict::Same);
     }
 }

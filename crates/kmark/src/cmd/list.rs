@@ -173,6 +173,7 @@ fn selection(what: Vec<String>) -> Selection {
         dtype: Vec::new(),
         set: Vec::new(),
         configs: Vec::new(),
+        grade: crate::cli::Asked::Loose,
         seed: DEFAULT_SEED,
         deadline: None,
     }

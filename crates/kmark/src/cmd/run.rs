@@ -98,6 +98,7 @@ fn settings(args: &RunArgs, plan: &Plan) -> Result<Settings> {
         warmup_ns,
         seed: args.selection.seed,
         verify: !args.skip_verify,
+        grade: args.selection.grade.into(),
         baseline: args.baseline.clone(),
     })
 }

@@ -36,6 +36,7 @@ pub fn run(args: VerifyArgs) -> Result<u8> {
         warmup_ns: None,
         seed: args.selection.seed,
         verify: true,
+        grade: args.selection.grade.into(),
         baseline: None,
     };
     let mut workers = Workers::new(plan.device, false);

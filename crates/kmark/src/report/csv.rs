@@ -3,7 +3,7 @@
 use super::rows::{Row, rows};
 use super::{Options, RunData};
 
-const HEADER: [&str; 25] = [
+const HEADER: [&str; 27] = [
     "run",
     "case",
     "op",
@@ -13,6 +13,8 @@ const HEADER: [&str; 25] = [
     "mode",
     "status",
     "contract",
+    "grade",
+    "worst_error",
     "median_ns",
     "lo_ns",
     "hi_ns",
@@ -46,6 +48,8 @@ pub fn render(runs: &[RunData], options: &Options) -> String {
 fn fields(r: &Row) -> Vec<String> {
     let words = [&r.run, &r.case, &r.op, r.dtype, &r.impl_name, &r.device, r.mode, r.status, &r.contract];
     let mut out: Vec<String> = words.iter().map(|w| w.to_string()).collect();
+    out.push(r.grade.map_or("", |g| g.word()).to_string());
+    out.push(r.worst_error.map(|w| format!("{w:.3}")).unwrap_or_default());
     match &r.time {
         None => out.extend((0..11).map(|_| String::new())),
         Some(t) => {

@@ -1,9 +1,10 @@
 //! Markdown: a table per op, the geometric mean over its distinct shapes, and the failures.
 
-use super::rows::{Row, counts, explained, noise, rows, summaries};
+use super::rows::{Row, counts, explained, loose, mark, noise, rows, summaries};
 use super::table::rate;
 use super::{Options, RunData};
 use crate::units;
+use kmark_core::tally::Grade;
 use std::fmt::Write;
 
 pub fn render(runs: &[RunData], options: &Options) -> String {
@@ -47,7 +48,7 @@ fn one(data: &RunData, options: &Options, text: &mut String) -> std::fmt::Result
             write!(text, "\n**{}** on {}: ", s.impl_name, s.of)?;
             if s.cases > 0 {
                 let (mean, base) = (units::digits(s.geomean), &s.baseline);
-                let mark = if s.same_contract { "" } else { " (other contract)" };
+                let mark = mark(s.same_contract, s.same_grade);
                 write!(text, "geomean {mean}× of {base}{mark}, shapes: {}, ", s.cases)?;
                 write!(text, "faster: {}, slower: {}, ", s.faster, s.slower)?;
             }
@@ -56,6 +57,11 @@ fn one(data: &RunData, options: &Options, text: &mut String) -> std::fmt::Result
         let notes = explained(rows.iter().filter(|r| r.op == op));
         if !notes.is_empty() {
             writeln!(text)?;
+        }
+        let loose = loose(rows.iter().filter(|r| r.op == op));
+        if !loose.is_empty() {
+            let words = loose.join("; ");
+            writeln!(text, "\nLoose: intermediates are rounded to 16 bits; {words} what one rounding allows.")?;
         }
         for (r, words) in notes {
             let words = words.replace('|', "\\|");
@@ -66,7 +72,8 @@ fn one(data: &RunData, options: &Options, text: &mut String) -> std::fmt::Result
 }
 
 fn line(r: &Row, text: &mut String) -> std::fmt::Result {
-    write!(text, "| {} | {} | {} |", r.case, r.impl_name, r.status)?;
+    let grade = if r.grade == Some(Grade::Loose) { " (loose)" } else { "" };
+    write!(text, "| {} | {} | {}{grade} |", r.case, r.impl_name, r.status)?;
     match &r.time {
         None => write!(text, " | | | |")?,
         Some(t) => {
@@ -79,7 +86,7 @@ fn line(r: &Row, text: &mut String) -> std::fmt::Result {
     match &r.against {
         None => writeln!(text, " | | |"),
         Some(a) => {
-            let mark = if a.same_contract { "" } else { " (other contract)" };
+            let mark = mark(a.same_contract, a.same_grade);
             let sees = a.comparison.visible.map(units::sees).unwrap_or_default();
             let (speedup, word) = (units::digits(a.comparison.speedup), a.comparison.verdict.word());
             writeln!(text, " {speedup}×{mark} | {word} | {sees} |")

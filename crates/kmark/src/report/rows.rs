@@ -4,6 +4,7 @@ use super::{Options, RunData};
 use kmark_core::cost::Roofs;
 use kmark_core::record::{Mode, Record, Run, Status, family};
 use kmark_core::stats::{Median, geomean, mad, median, quantile};
+use kmark_core::tally::Grade;
 use kmark_core::verdict::{Comparison, Verdict, aa_difference, compare, noise_floor};
 use serde::Serialize;
 
@@ -19,6 +20,12 @@ pub struct Row {
     pub mode: &'static str,
     pub status: &'static str,
     pub contract: String,
+    /// How well its results are rounded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grade: Option<Grade>,
+    /// Largest error as a multiple of what one rounding allows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worst_error: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<Time>,
     /// Against another impl of the same case in the same run.
@@ -61,6 +68,8 @@ pub struct Against {
     pub baseline: String,
     /// A different contract: the ratio compares what is not the same work.
     pub same_contract: bool,
+    /// One rounds on the way, the other does not.
+    pub same_grade: bool,
     #[serde(flatten)]
     pub comparison: Comparison,
 }
@@ -78,8 +87,9 @@ pub struct Summary {
     pub cases: usize,
     pub faster: usize,
     pub slower: usize,
-    /// Whether each was held against one that does the same work.
+    /// Whether each was held against one that does the same work, and rounds alike.
     pub same_contract: bool,
+    pub same_grade: bool,
     pub failures: usize,
 }
 
@@ -90,12 +100,12 @@ pub fn noise(records: &[Record]) -> Option<f64> {
 }
 
 pub fn rows(data: &RunData, options: &Options) -> Vec<Row> {
-    let floor = noise(data.records).unwrap_or(0.0).ln_1p();
     let baseline = options.baseline.as_ref().or(data.run.settings.baseline.as_ref());
-    data.records.iter().map(|r| row(data, r, floor, baseline)).collect()
+    data.records.iter().map(|r| row(data, r, baseline)).collect()
 }
 
-fn row(data: &RunData, r: &Record, floor: f64, baseline: Option<&String>) -> Row {
+fn row(data: &RunData, r: &Record, baseline: Option<&String>) -> Row {
+    let worst = r.verify.iter().flat_map(|v| &v.regions).map(|r| r.worst).reduce(f64::max);
     Row {
         run: data.name.to_string(),
         case: r.case.clone(),
@@ -106,8 +116,10 @@ fn row(data: &RunData, r: &Record, floor: f64, baseline: Option<&String>) -> Row
         mode: r.mode.word(),
         status: r.status.word(),
         contract: r.contract.clone(),
+        grade: grade(r),
+        worst_error: worst,
         time: r.median().map(|m| time(data.run, r, m)),
-        against: against(data.records, r, floor, baseline),
+        against: against(data.records, r, baseline),
         message: r.message.clone(),
         failure: r.status.is_failure(),
     }
@@ -153,14 +165,26 @@ fn is_ours(impl_name: &str) -> bool {
     ["cpu/", "cuda/"].iter().any(|f| impl_name.starts_with(f))
 }
 
-/// On the CPU, two processes of the same code differ by where the system puts them: on a busy machine by a quarter and
-/// more, round after round, which no A/A pair inside one of them can show. Impls of one family run in one process; what
-/// a GPU does, does not depend on it.
-fn same_process(a: &Record, b: &Record) -> bool {
-    a.device.kind != "cpu" || family(&a.impl_name) == family(&b.impl_name)
+fn grade(r: &Record) -> Option<Grade> {
+    r.verify.as_ref().and_then(|v| v.grade)
 }
 
-fn against(records: &[Record], r: &Record, floor: f64, baseline: Option<&String>) -> Option<Against> {
+/// What the same launch on a GPU may differ between two processes, in ns, at the level of a verdict: four standard deviations
+/// of the difference of two offsets of 50 ns each (measured on an H200; METHODOLOGY has the figures).
+const APART_NS: f64 = 280.0;
+
+/// Whether a difference between two rows can be trusted, and up to which difference it cannot. On the CPU, two processes
+/// of the same code differ by where the system puts them: on a busy machine by a quarter and more, round after round,
+/// which no A/A pair inside one of them can show.
+fn apart_ns(a: &Record, b: &Record) -> Option<f64> {
+    let process = |r: &Record| r.process.clone().unwrap_or_else(|| family(&r.impl_name));
+    match process(a) == process(b) {
+        true => Some(0.0),
+        false => (a.device.kind != "cpu").then_some(APART_NS),
+    }
+}
+
+fn against(records: &[Record], r: &Record, baseline: Option<&String>) -> Option<Against> {
     if !r.status.is_timed() {
         return None;
     }
@@ -178,13 +202,29 @@ fn against(records: &[Record], r: &Record, floor: f64, baseline: Option<&String>
     }
     // Rounds of different groups were not taken in turns: their ratio is shown, but proves nothing; nor does one
     // between two processes on a CPU.
-    let comparison = if base.group == r.group && same_process(r, base) {
-        compare(&r.rounds(), &base.rounds(), floor)
-    } else {
-        let speedup = base.median()?.value / r.median()?.value;
-        Comparison { speedup, lo: speedup, hi: speedup, visible: None, verdict: Verdict::Ambiguous }
+    let comparison = match apart_ns(r, base) {
+        Some(apart) if base.group == r.group => compare(&r.series()?, &base.series()?, apart),
+        _ => {
+            let speedup = base.median()?.value / r.median()?.value;
+            Comparison { speedup, lo: speedup, hi: speedup, visible: None, verdict: Verdict::Ambiguous }
+        }
     };
-    Some(Against { baseline: base.impl_name.clone(), same_contract: base.contract == r.contract, comparison })
+    Some(Against {
+        baseline: base.impl_name.clone(),
+        same_contract: base.contract == r.contract,
+        same_grade: grade(base) == grade(r),
+        comparison,
+    })
+}
+
+/// What a ratio must be labelled with, because it compares what is not alike.
+pub fn mark(same_contract: bool, same_grade: bool) -> &'static str {
+    match (same_contract, same_grade) {
+        (true, true) => "",
+        (false, true) => " (other contract)",
+        (true, false) => " (other grade)",
+        (false, false) => " (other contract and grade)",
+    }
 }
 
 /// Rows by `key`, in the order of first appearance.
@@ -231,10 +271,21 @@ pub fn summaries(rows: &[Row]) -> Vec<Summary> {
             faster: count(Verdict::Faster),
             slower: count(Verdict::Slower),
             same_contract: compared.iter().all(|a| a.same_contract),
+            same_grade: compared.iter().all(|a| a.same_grade),
             failures,
         });
     }
     out
+}
+
+/// One line for each impl and op whose results are loose: how far off they are at the worst.
+pub fn loose<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<String> {
+    let loose = rows.filter(|r| r.grade == Some(Grade::Loose));
+    let line = |((op, impl_name), rows): ((&String, &String), Vec<&Row>)| {
+        let worst = rows.iter().filter_map(|r| r.worst_error).fold(0.0, f64::max);
+        format!("{op} {impl_name} is off by up to {}×", crate::units::digits(worst))
+    };
+    grouped(loose, |r| (&r.op, &r.impl_name)).into_iter().map(line).collect()
 }
 
 /// How many rows have each status, in the order of first appearance.

@@ -1,9 +1,10 @@
 //! The table for terminals.
 
-use super::rows::{Row, Summary, Time, counts, explained, noise, rows, summaries};
+use super::rows::{Row, Summary, Time, counts, explained, loose, mark, noise, rows, summaries};
 use super::{Options, RunData};
 use crate::units;
 use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table};
+use kmark_core::tally::Grade;
 use kmark_core::verdict::Verdict;
 use std::ops::Range;
 
@@ -55,7 +56,7 @@ fn means(rows: &[Row], options: &Options) -> String {
     let mut last = "";
     let lines = several.iter().map(|s| {
         let of = if std::mem::replace(&mut last, &s.of) == s.of { "" } else { &s.of };
-        let mark = if s.same_contract { "" } else { " (other contract)" };
+        let mark = mark(s.same_contract, s.same_grade);
         let mean = format!("{}×{mark}", units::digits(s.geomean));
         let counts = [s.cases, s.faster, s.slower, s.failures].map(|n| n.to_string());
         let cells = [&[of.into(), s.impl_name.clone(), mean], &counts[..], std::slice::from_ref(&s.baseline)].concat();
@@ -66,7 +67,8 @@ fn means(rows: &[Row], options: &Options) -> String {
 
 fn cells(r: &Row, repeated: bool, options: &Options) -> Vec<Cell> {
     let case = if repeated { "" } else { &r.case };
-    let status = paint(r.status, options, |c| match r.status {
+    let word = if r.grade == Some(Grade::Loose) { format!("{} ‡", r.status) } else { r.status.to_string() };
+    let status = paint(&word, options, |c| match r.status {
         "ok" => c.fg(Color::Green),
         "unsupported" | "unavailable" | "unverified" => c.fg(Color::Yellow),
         _ => c.fg(Color::Red),
@@ -85,7 +87,7 @@ fn cells(r: &Row, repeated: bool, options: &Options) -> Vec<Cell> {
     match &r.against {
         None => cells.extend((0..2).map(|_| Cell::new(""))),
         Some(a) => {
-            let mark = if a.same_contract { "" } else { " (other contract)" };
+            let mark = mark(a.same_contract, a.same_grade);
             cells.push(Cell::new(format!("{}×{mark}", units::digits(a.comparison.speedup))));
             let word = match a.comparison.visible {
                 Some(v) => format!("{} (sees {})", a.comparison.verdict.word(), units::sees(v)),
@@ -151,5 +153,12 @@ fn footer(data: &RunData, rows: &[Row]) -> String {
         true => String::new(),
         false => format!("† most samples were taken while the clocks were held down: {}\n", reasons.join(", ")),
     };
-    format!("{held}{}\nrecords in {}\n", facts.join(" · "), data.name)
+    let loose = match loose(rows.iter()).as_slice() {
+        [] => String::new(),
+        lines => format!(
+            "‡ loose: intermediates are rounded to 16 bits, so that errors are larger than one rounding allows: {}\n",
+            lines.join("; ")
+        ),
+    };
+    format!("{held}{loose}{}\nrecords in {}\n", facts.join(" · "), data.name)
 }
