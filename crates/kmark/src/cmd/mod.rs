@@ -1,5 +1,6 @@
 //! The commands: one file each. Here and in `report` alone anything is printed.
 
+mod ahead;
 pub mod baselines;
 pub mod build;
 pub mod completions;

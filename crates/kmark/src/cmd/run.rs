@@ -1,5 +1,6 @@
 //! `kmark run`: verify, time, record, show.
 
+use super::ahead::Ahead;
 use super::progress::Progress;
 use crate::bench::Bench;
 use crate::cli::{Cache, RunArgs};
@@ -34,6 +35,7 @@ pub fn run(args: RunArgs) -> Result<u8> {
     }
     drop_done(&mut plan, &records, settings.mode);
 
+    let _ahead = Ahead::start(&args.selection, if plan.items.is_empty() { Choice::Cpu } else { plan.device });
     let mut progress = Progress::new(plan.items.len(), args.quiet);
     let mut workers = Workers::new(plan.device, true);
     let mut phases = run.phases.unwrap_or_default();

@@ -1,5 +1,6 @@
 //! `kmark verify`: the gate alone, over impls or over mutants.
 
+use super::ahead::Ahead;
 use super::progress::Progress;
 use super::run::DEFAULT_DEADLINE;
 use super::{print, to_json};
@@ -39,6 +40,7 @@ pub fn run(args: VerifyArgs) -> Result<u8> {
         grade: args.selection.grade.into(),
         baseline: None,
     };
+    let _ahead = Ahead::start(&args.selection, plan.device);
     let mut workers = Workers::new(plan.device, false);
     let deadline = args.selection.deadline.unwrap_or(DEFAULT_DEADLINE);
     let mut bench = Bench { workers: &mut workers, settings: &settings, deadline, phases: Phases::default() };

@@ -118,12 +118,8 @@ KERNEL km_hash(const u8* ptr, i64 bytes, u64* sum) {
 
 struct Quad { u32 x, y, z, w; };
 
-// Writes the flush buffer, then (km_flush_read) reads it back: what is left in the cache is clean and nobody's.
-KERNEL km_flush_write(Quad* p, i64 count, u32 value) {
-    i64 step = (i64)gridDim.x * blockDim.x;
-    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) p[i] = Quad{value, value, value, value};
-}
-KERNEL km_flush_read(const Quad* p, i64 count, u32 never, u32* out) {
+// Reads a buffer larger than the cache: what is left there is clean and nobody's.
+KERNEL km_flush(const Quad* p, i64 count, u32 never, u32* out) {
     i64 step = (i64)gridDim.x * blockDim.x;
     u32 sum = 0;
     for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
