@@ -192,7 +192,8 @@ impl Bench<'_> {
         let reply = self.workers.ask(&turn.family, &request, limits);
         self.phases.prepare_ns += start.elapsed().as_nanos() as u64;
         match reply {
-            Ok(Reply::Prepared { times, kernels, notes, contract, .. }) => {
+            Ok(Reply::Prepared { times, kernels, notes, libraries, contract, .. }) => {
+                turn.record.impl_hash = hash_with(turn.imp.hash(), &libraries);
                 turn.record.contract = contract.unwrap_or_else(|| planned.entry.op.contract(&planned.case));
                 turn.record.times = times;
                 turn.record.kernels = kernels;
@@ -311,6 +312,14 @@ fn families(turns: &[Turn]) -> Vec<String> {
     let mut families: Vec<String> = turns.iter().filter(|t| t.generation > 0).map(|t| t.family.clone()).collect();
     families.dedup();
     families
+}
+
+/// The hash of an impl together with the libraries that it was found to stand on.
+fn hash_with(own: String, libraries: &str) -> String {
+    if libraries.is_empty() {
+        return own;
+    }
+    blake3::hash(format!("{own}\n{libraries}").as_bytes()).to_hex()[..16].to_string()
 }
 
 fn unexpected(reply: &Reply) -> Fault {
