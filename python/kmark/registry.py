@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import functools
 import hashlib
 import importlib
 import importlib.util
@@ -27,7 +29,7 @@ class Unsupported(Exception):
 class Case:
     """An op at one problem, as an adapter sees it: axes are attributes, attributes are items."""
 
-    def __init__(self, text: str, device: str):
+    def __init__(self, text: str, device: str, arranges: bool = True):
         raw = json.loads(text)
         self.id: str = raw["id"]
         self.op: str = raw["op"]
@@ -36,6 +38,7 @@ class Case:
         self.attrs: dict[str, str] = raw["attrs"]
         self.seed: int = raw["seed"]
         self.device = device
+        self.arranges = arranges
         self.build_ns: Optional[int] = None
         self.tune_ns: Optional[int] = None
         self.notes: list[str] = []
@@ -79,7 +82,10 @@ class Case:
         self.tune_ns = (self.tune_ns or 0) + time.perf_counter_ns() - start
 
     def arranged(self, make: Callable[[], Any]) -> Any:
-        """An input in the form that the library wants, made outside the launch, and again whenever inputs change."""
+        """An input in the form that the library wants, made outside the launch, and again whenever inputs change. For
+        adapters of the package only: in a user's file the work of a launch could hide there."""
+        if not self.arranges:
+            raise TypeError("inputs are arranged inside the launch; only adapters of the package may do it outside")
         made = make()
 
         def again() -> None:
@@ -212,10 +218,33 @@ def value_of(case: Case, t: Any, name: str) -> Any:
 
 
 def _hash(function: Callable[..., Any]) -> str:
-    """Changes with the text of the file that holds the function."""
+    """Changes with the text of the file that holds the function, and of all that it imports from beside itself."""
     file = inspect.getsourcefile(function)
-    text = pathlib.Path(file).read_bytes() if file else b""
-    return hashlib.blake2b(text + function.__qualname__.encode(), digest_size=8).hexdigest()
+    texts = b"\0".join(name.encode() + b"\0" + text for name, text in _sources(file)) if file else b""
+    return hashlib.blake2b(texts + function.__qualname__.encode(), digest_size=8).hexdigest()
+
+
+@functools.cache
+def _sources(file: str) -> list[tuple[str, bytes]]:
+    """Names and texts of a file and of the files in its folder that it imports, and those that they import."""
+    found: dict[pathlib.Path, bytes] = {}
+    open_paths = [pathlib.Path(file)]
+    while open_paths:
+        path = open_paths.pop()
+        if path in found or not path.is_file():
+            continue
+        found[path] = path.read_bytes()
+        for node in ast.walk(ast.parse(found[path])):
+            if isinstance(node, ast.Import):
+                modules = [name.name for name in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.level < 2:
+                modules = [node.module] if node.module else [name.name for name in node.names]
+            else:
+                continue
+            for module in modules:
+                beside = path.parent.joinpath(*module.split("."))
+                open_paths += [beside.with_suffix(".py"), beside / "__init__.py"]
+    return sorted((path.name, text) for path, text in found.items())
 
 
 def load() -> dict[tuple[str, str], Adapter]:
@@ -229,7 +258,10 @@ def load() -> dict[tuple[str, str], Adapter]:
 
 
 def load_file(path: str) -> Any:
-    """A user's file as a module."""
+    """A user's file as a module, which finds what lies beside it."""
+    folder = str(pathlib.Path(path).resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
     spec = importlib.util.spec_from_file_location("kmark_user_" + pathlib.Path(path).stem, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is no Python file")

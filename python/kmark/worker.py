@@ -6,7 +6,7 @@ exception means."""
 from __future__ import annotations
 
 import argparse
-import gc
+import functools
 import importlib.metadata
 import inspect
 import os
@@ -28,12 +28,13 @@ class Adapters:
         self.family = family
         self.files: dict[str, Any] = {}
         registry.load()
+        installed()  # before any other code could have a say in it
 
     def has(self, op: str, name: str) -> bool:
         return is_file(name) or (op, name) in ADAPTERS
 
     def bind(self, text: str, name: str, device: str, tensors: dict[str, Any]) -> Bound:
-        case = Case(text, device)
+        case = Case(text, device, arranges=not is_file(name))
         adapter = self.of_file(case, name) if is_file(name) else ADAPTERS[case.op, name]
         if not adapter.strided and case.attrs.get("memory", "dense") != "dense":
             raise Unsupported(f"takes dense tensors only, not memory={case['memory']}")
@@ -43,15 +44,10 @@ class Adapters:
         launch = adapter.bind(case, Tensors(arrays))
         if not callable(launch):
             raise TypeError(f"{name} must return the function that launches, not {type(launch).__name__}")
-        outputs = [key for key, tensor in tensors.items() if tensor.role != "in"]
-        gc.collect()
-        gc.disable()  # a collection in the middle of a sample is nobody's time; binding collects
-        return Bound(case, adapter, launch, outputs)
+        return Bound(case, adapter, launch)
 
     def release(self) -> None:
         """A case is over: what its launches kept goes back to the card, where other workers need it."""
-        Bound.turn = None
-        gc.collect()
         torch = sys.modules.get("torch")
         if torch is not None and torch.cuda.is_initialized():
             torch.cuda.empty_cache()
@@ -93,77 +89,23 @@ class Tensors(SimpleNamespace):
 
 
 class Bound:
-    """An adapter bound to a case: the launch, and what Rust wants to know about it."""
+    """An adapter bound to a case: what Rust reads once, when it is bound. From then on no code of this package runs
+    between two launches."""
 
-    # Whose turn it is, what was allocated when it began, and whether what is allocated once was there already.
-    turn: Optional[tuple[Bound, dict[str, int], bool]] = None
-
-    def __init__(self, case: Case, adapter: Adapter, launch: Callable[[], Any], outputs: list[str]):
+    def __init__(self, case: Case, adapter: Adapter, launch: Callable[[], Any]):
         self.launch = launch
-        self.outputs = outputs
         self.build_ns = None if case.build_ns is None else float(case.build_ns)
         self.tune_ns = None if case.tune_ns is None else float(case.tune_ns)
         self.contract = adapter.contract_of(case)
         self.notes = case.notes + [receipt(adapter)]
-        self.arrangements = case.arrangements
-        self.grown: dict[str, int] = {}
+        self.libraries = installed()
+        arrangements = case.arrangements
 
-    def refresh(self) -> None:
-        """Inputs have changed."""
-        for again in self.arrangements:
-            again()
+        def refresh() -> None:
+            for again in arrangements:
+                again()
 
-    def begin_turn(self, settled: bool) -> None:
-        """From here on this one launches. What grew until here is of the turn that ends."""
-        live = live_bytes()
-        if Bound.turn is not None and Bound.turn[2]:
-            Bound.turn[0].grow(Bound.turn[1], live)
-        Bound.turn = self, live, settled
-
-    def grow(self, before: dict[str, int], now: dict[str, int]) -> None:
-        for kind, live in now.items():
-            self.grown[kind] = self.grown.get(kind, 0) + live - before.get(kind, live)
-
-    def check_memory(self, launches: int) -> None:
-        """Memory that grows with every launch is a leak."""
-        if Bound.turn is not None:
-            Bound.turn[0].begin_turn(Bound.turn[2])
-        for kind, grown in self.grown.items():
-            if launches > 10 and grown > LEAK_BYTES[kind]:
-                raise MemoryError(f"keeps {grown // launches:,} bytes more of {kind} memory with every launch: a leak")
-
-    def collect(self, result: Any) -> list[tuple[str, str, Any]]:
-        """What a launch returned, as (output, dtype, array); nothing if it wrote into the outputs itself."""
-        if result is None:
-            return []
-        if isinstance(result, dict):
-            named = list(result.items())
-        else:
-            values = list(result) if isinstance(result, (tuple, list)) else [result]
-            if len(values) > len(self.outputs):
-                raise WrongResult(f"{len(values)} arrays were returned; the op has {len(self.outputs)} outputs")
-            named = list(zip(self.outputs, values))
-        return [(name, *plain(value)) for name, value in named if value is not None]
-
-
-# What may be kept beside: caches that fill slowly. The allocator on a card is exact, the host's is not.
-LEAK_BYTES = {"the card's": 1 << 20, "the host's": 64 << 20}
-
-
-def live_bytes() -> dict[str, int]:
-    """Bytes in use, by kind of memory."""
-    live = {}
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
-        live["the card's"] = torch.cuda.memory_allocated()
-    statm = pathlib.Path("/proc/self/statm")
-    if statm.exists():
-        live["the host's"] = int(statm.read_text().split()[1]) * 4096
-    return live
-
-
-class WrongResult(Exception):
-    """A launch returned something that cannot be the op's result."""
+        self.refresh = refresh if arrangements else None  # inputs have changed
 
 
 def to_array(tensor: Any, kind: str) -> Any:
@@ -183,26 +125,6 @@ def to_array(tensor: Any, kind: str) -> Any:
     return array.view(registry.torch_dtype(tensor.dtype)) if tensor.dtype.startswith("f8") else array
 
 
-NAMES = {
-    "float32": "f32", "float16": "f16", "bfloat16": "bf16", "float64": "f64", "float8_e4m3fn": "f8e4m3",
-    "float8_e5m2": "f8e5m2", "int32": "i32", "int64": "i64",
-}  # fmt: skip
-
-
-def plain(value: Any) -> tuple[str, Any]:
-    """Our name of an array's dtype, and the array dense and as DLPack can carry it."""
-    dtype = str(getattr(value, "dtype", type(value).__name__)).rpartition(".")[2]
-    name = NAMES.get(dtype, dtype)
-    if "torch" in sys.modules and isinstance(value, sys.modules["torch"].Tensor):
-        value = value.detach().contiguous()
-        if name.startswith("f8"):
-            value = value.view(sys.modules["torch"].uint8)
-    elif type(value).__module__.partition(".")[0] == "numpy" and hasattr(value, "flags"):
-        value = sys.modules["numpy"].ascontiguousarray(value)
-        value = value if value.flags.writeable else value.copy()
-    return name, value
-
-
 def receipt(adapter: Adapter) -> str:
     """Interpreter and versions of what the adapter's worker has loaded, for the record."""
     parts = [f"Python {platform.python_version()}"]
@@ -215,6 +137,19 @@ def receipt(adapter: Adapter) -> str:
                 parts.append(f"{module} {version}")
     settings = os.environ.get("KMARK_SETTINGS")
     return ", ".join(parts) + (f"; set: {settings}" if settings else "")
+
+
+@functools.cache
+def installed() -> str:
+    """Interpreter and versions of all libraries that adapters use and this environment has, loaded or not: part of the
+    hash of everything that runs here."""
+    parts = [f"Python {platform.python_version()}"]
+    for package in sorted(set(PACKAGES.values())):
+        try:
+            parts.append(f"{package} {importlib.metadata.version(package)}")
+        except importlib.metadata.PackageNotFoundError:
+            pass
+    return ", ".join(parts)
 
 
 # Module -> distribution, for receipts.
@@ -232,8 +167,6 @@ def explain(error: BaseException, family: str) -> tuple[str, str]:
     kinds = {kind.__name__ for kind in type(error).__mro__}
     if isinstance(error, Unsupported):
         return "unsupported", str(error)
-    if isinstance(error, WrongResult):
-        return "wrong", str(error)
     if isinstance(error, ImportError):
         return "unavailable", f"{text}; {how_to_get(family)}"
     if "OutOfMemoryError" in kinds or isinstance(error, MemoryError):

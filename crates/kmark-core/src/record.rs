@@ -97,6 +97,9 @@ pub struct Times {
     pub plan_ns: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub first_call_ns: Option<f64>,
+    /// Copying what the first call returned into place, which no later call is charged for.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub settle_ns: Option<f64>,
 }
 
 /// One turn of an impl: the next `samples` entries of `samples_ns` were taken in round `round`.

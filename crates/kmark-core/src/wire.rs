@@ -7,7 +7,7 @@ use crate::record::{Calibration, Conditions, DeviceId, KernelFigures, Mode, Stat
 use crate::stop::{Stop, StopRule};
 use serde::{Deserialize, Serialize};
 
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 /// A line longer than this is not ours.
 pub const MAX_LINE: usize = 64 << 20;
 
@@ -81,6 +81,9 @@ pub enum Reply {
         kernels: Vec<KernelFigures>,
         #[serde(skip_serializing_if = "Vec::is_empty", default)]
         notes: Vec<String>,
+        /// Libraries that it stands on, with their versions.
+        #[serde(skip_serializing_if = "String::is_empty", default)]
+        libraries: String,
         /// What it does, where that is not quite what the op asks.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         contract: Option<String>,

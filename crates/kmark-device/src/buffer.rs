@@ -4,54 +4,97 @@
 
 use crate::Fault;
 use crate::cuda::Block;
-use bytemuck::{AnyBitPattern, NoUninit, Zeroable};
+use crate::guard;
+use bytemuck::{AnyBitPattern, NoUninit};
 use kmark_core::tensor::{Role, TensorSpec};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// A cache line; tensors start on one.
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-#[repr(C, align(64))]
-struct Line([u8; 64]);
-
-/// Guard band on each side, in lines. Wide enough to catch a whole vector or row tail written past the end.
-const GUARD_LINES: usize = 64;
-pub const GUARD_BYTES: usize = GUARD_LINES * 64;
-pub const GUARD_BYTE: u8 = 0xa5;
 /// NaN in every float format, -1 in the integers.
 pub const POISON_BYTE: u8 = 0xff;
 
+/// Where a tensor lies in its memory, on the host and on a card alike: bytes before it, and all there are. The bands reach
+/// from the bytes right beside it to the ends; its end is followed by at least a whole band.
+pub(crate) fn extent(spec: &TensorSpec) -> (usize, usize) {
+    let before = guard::BYTES + spec.offset * spec.dtype.size();
+    (before, (before + spec.bytes() + guard::BYTES).next_multiple_of(page()))
+}
+
+fn page() -> usize {
+    rustix::param::page_size()
+}
+
+/// Memory of the host with a page at each end that nobody can touch: whoever oversteps the guard bands ends there.
 struct Memory {
-    lines: Vec<Line>,
+    /// The first byte behind the first of those pages.
+    start: *mut u8,
+    len: usize,
     /// Bytes before the tensor, the guard band and an offset that unaligned tensors have.
     before: usize,
     bytes: usize,
 }
 
+// SAFETY: the memory is the value's own, reached through its references only.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
 impl Memory {
-    /// `bytes` bytes, `offset` bytes past an aligned address, guards set. `None` if the memory cannot be had.
-    fn guarded(offset: usize, bytes: usize) -> Option<Memory> {
-        let count = (bytes + offset).div_ceil(64) + 2 * GUARD_LINES;
-        let mut lines: Vec<Line> = Vec::new();
-        lines.try_reserve_exact(count).ok()?;
-        ask_for_huge_pages(&mut lines);
-        lines.resize(count, Line::zeroed());
-        let mut memory = Memory { lines, before: GUARD_BYTES + offset, bytes };
-        let payload = memory.payload();
-        memory.all_mut()[..payload.start].fill(GUARD_BYTE);
-        memory.all_mut()[payload.end..].fill(GUARD_BYTE);
+    /// Zeros for `spec`, guards set. `None` if the memory cannot be had.
+    fn guarded(spec: &TensorSpec) -> Option<Memory> {
+        let (before, len) = extent(spec);
+        let (page, access) = (page(), ProtFlags::READ | ProtFlags::WRITE);
+        // SAFETY: new memory, at a place of the system's choice.
+        let map = unsafe { mmap_anonymous(std::ptr::null_mut(), len + 2 * page, access, MapFlags::PRIVATE) }.ok()?;
+        let start = map.cast::<u8>().wrapping_add(page);
+        let mut memory = Memory { start, len, before, bytes: spec.bytes() };
+        for end in [map, start.wrapping_add(len).cast()] {
+            // SAFETY: the first and the last page of what was just mapped; nothing refers to them.
+            unsafe { mprotect(end, page, MprotectFlags::empty()) }.ok()?;
+        }
+        memory.ask_for_huge_pages();
+        let (payload, at) = (memory.payload(), memory.start as u64);
+        let all = memory.all_mut();
+        guard::fill(&mut all[..payload.start], at);
+        guard::fill(&mut all[payload.end..], at + payload.end as u64);
         Some(memory)
     }
 
+    /// Large tensors lie in large pages where the system has them, as in any allocator that cares for speed: with pages
+    /// of 4 KiB the page walks cost as much as the data. A hint; if it is refused nothing else changes.
+    fn ask_for_huge_pages(&mut self) {
+        #[cfg(target_os = "linux")]
+        if self.len >= 4 << 20 {
+            use rustix::mm::{Advice, madvise};
+            // SAFETY: the range is the value's own; the advice changes no byte.
+            let _ = unsafe { madvise(self.start.cast(), self.len, Advice::LinuxHugepage) };
+        }
+    }
+
     fn all(&self) -> &[u8] {
-        bytemuck::cast_slice(&self.lines)
+        // SAFETY: mapped, readable and zeroed by the system, as long as the value lives.
+        unsafe { std::slice::from_raw_parts(self.start, self.len) }
     }
     fn all_mut(&mut self) -> &mut [u8] {
-        bytemuck::cast_slice_mut(&mut self.lines)
+        // SAFETY: as above, and writable; the borrow is the only one.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }
     }
     fn payload(&self) -> std::ops::Range<usize> {
         self.before..self.before + self.bytes
+    }
+    /// Of the tensor's first element.
+    fn address(&self) -> u64 {
+        self.start as u64 + self.before as u64
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let page = page();
+        // SAFETY: exactly what was mapped, with the page at each end; nobody borrows it any more.
+        let _ = unsafe { munmap(self.start.wrapping_sub(page).cast(), self.len + 2 * page) };
     }
 }
 
@@ -70,7 +113,7 @@ enum Place {
 impl Buffer {
     /// Host memory for `spec`, guards set. `None` if the memory cannot be had.
     pub fn host(spec: &TensorSpec) -> Option<Buffer> {
-        let memory = Memory::guarded(spec.offset * spec.dtype.size(), spec.bytes())?;
+        let memory = Memory::guarded(spec)?;
         Some(Buffer { spec: Arc::new(spec.clone()), place: Place::Host(Arc::new(RwLock::new(memory))) })
     }
 
@@ -94,11 +137,7 @@ impl Buffer {
     /// Where the tensor lies, in the host's memory or a card's. It stays there as long as the buffer lives.
     pub fn address(&self) -> u64 {
         match &self.place {
-            Place::Host(memory) => {
-                let mut memory = memory.write().unwrap_or_else(|e| e.into_inner());
-                let payload = memory.payload();
-                memory.all_mut()[payload].as_mut_ptr() as u64
-            }
+            Place::Host(memory) => memory.read().unwrap_or_else(|e| e.into_inner()).address(),
             Place::Card(block) => block.address(),
         }
     }
@@ -112,8 +151,7 @@ impl Buffer {
 
     /// The tensor with its guard bands, copied from the card.
     fn fetched(&self, block: &Block) -> Memory {
-        let mut memory =
-            Memory::guarded(self.spec.offset * self.spec.dtype.size(), self.spec.bytes()).expect("host memory");
+        let mut memory = Memory::guarded(&self.spec).expect("host memory");
         // A card that does not answer shows in the next launch; what was read is then nobody's result.
         let _ = block.fetch(memory.all_mut());
         memory
@@ -144,46 +182,34 @@ impl Buffer {
 
     /// Makes a pure output unusable until it is written: NaN in every row, a guard between the rows.
     pub fn poison(&self) {
+        let address = self.address();
         let mut bytes = self.write::<u8>();
         bytes.fill(POISON_BYTE);
-        self.spec.gaps().for_each(|gap| bytes[gap].fill(GUARD_BYTE));
+        self.spec.gaps().for_each(|gap| guard::fill(&mut bytes[gap.clone()], address + gap.start as u64));
     }
 
     /// `Err` says on which side and how far from the tensor the guard band was overwritten, or behind which row.
     pub fn check_guards(&self) -> Result<(), String> {
         let memory = self.memory().read().unwrap_or_else(|e| e.into_inner());
-        let payload = memory.payload();
+        let (payload, address) = (memory.payload(), memory.address());
         let (all, name) = (memory.all(), self.spec.name);
-        if let Some(i) = all[..payload.start].iter().rposition(|b| *b != GUARD_BYTE) {
+        if let Some(i) = guard::others(&all[..payload.start], memory.start as u64).next_back() {
             return Err(format!("memory was written {} bytes before the start of {name}", payload.start - i));
         }
-        if let Some(i) = all[payload.end..].iter().position(|b| *b != GUARD_BYTE) {
+        if let Some(i) = guard::others(&all[payload.end..], address + payload.len() as u64).next() {
             return Err(format!("memory was written {} bytes past the end of {name}", i + 1));
         }
         // Gaps of inputs are inputs: whoever changes one is caught by their hash.
         if self.spec.role == Role::Out {
             let tensor = &all[payload];
-            if let Some(row) = self.spec.gaps().position(|gap| tensor[gap].iter().any(|b| *b != GUARD_BYTE)) {
+            let written = |gap: std::ops::Range<usize>| {
+                guard::others(&tensor[gap.clone()], address + gap.start as u64).next().is_some()
+            };
+            if let Some(row) = self.spec.gaps().position(written) {
                 return Err(format!("memory was written between the rows of {name}, behind row {row}"));
             }
         }
         Ok(())
-    }
-}
-
-/// Large tensors lie in large pages where the system has them, as in any allocator that cares for speed: with pages of
-/// 4 KiB the page walks cost as much as the data. A hint; if it is refused nothing else changes.
-fn ask_for_huge_pages(lines: &mut Vec<Line>) {
-    #[cfg(target_os = "linux")]
-    {
-        use rustix::mm::{Advice, madvise};
-        let bytes = lines.capacity() * size_of::<Line>();
-        let start = lines.as_mut_ptr().cast::<u8>();
-        let skip = start.align_offset(4096);
-        if bytes >= 4 << 20 {
-            // SAFETY: the range lies inside memory that the vector owns; the advice changes no value.
-            let _ = unsafe { madvise(start.add(skip).cast(), (bytes - skip) / 4096 * 4096, Advice::LinuxHugepage) };
-        }
     }
 }
 
@@ -281,8 +307,28 @@ mod tests {
         assert_eq!(b.read::<f32>().len(), 5);
         b.write::<f32>().fill(1.0);
         assert_eq!(b.check_guards(), Ok(()));
-        b.overstep(4, |bytes| *bytes.last_mut().unwrap() = 0);
+        b.overstep(4, |bytes| *bytes.last_mut().unwrap() ^= 1);
         assert_eq!(b.check_guards(), Err("memory was written 4 bytes past the end of y".into()));
+    }
+
+    #[test]
+    fn beyond_the_bands_there_is_no_access() {
+        let spec = TensorSpec::output("y", DType::F32, &[1000]);
+        let b = Buffer::host(&spec).unwrap();
+        let (before, all) = extent(&spec);
+        assert!(all - before - spec.bytes() >= guard::BYTES && before >= guard::BYTES);
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let access = |address: u64| {
+            let holds = |line: &&str| {
+                let (from, to) = line.split(' ').next().unwrap().split_once('-').unwrap();
+                let number = |hex: &str| u64::from_str_radix(hex, 16).unwrap();
+                (number(from)..number(to)).contains(&address)
+            };
+            maps.lines().find(holds).unwrap().split(' ').nth(1).unwrap().to_string()
+        };
+        let start = b.address() - before as u64;
+        assert_eq!((access(start), access(start + all as u64 - 1)), ("rw-p".into(), "rw-p".into()));
+        assert_eq!((access(start - 1), access(start + all as u64)), ("---p".into(), "---p".into()));
     }
 
     #[test]

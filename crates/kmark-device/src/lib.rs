@@ -5,6 +5,8 @@ pub mod buffer;
 pub mod cpu;
 pub mod cuda;
 pub mod fake;
+mod guard;
+pub mod inherited;
 pub mod measure;
 pub mod problem;
 
@@ -72,6 +74,14 @@ pub trait Launch {
     fn settle(&mut self) -> Result<(), Fault> {
         Ok(())
     }
+    /// The timer has just stopped: whoever is to answer for what was there at this moment looks at it now. Never timed.
+    fn witness(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+    /// Whether settling copies anything.
+    fn settles(&self) -> bool {
+        false
+    }
     /// Memory that the last launch returned, if somebody else's code did the launching, which may use any stream; `None`
     /// where every launch is ours.
     fn returned(&self) -> Option<Vec<Span>> {
@@ -99,6 +109,8 @@ pub struct Built {
     pub tune_ns: Option<f64>,
     pub kernels: Vec<KernelFigures>,
     pub notes: Vec<String>,
+    /// Libraries that it stands on, as they were loaded, with their versions; part of its hash.
+    pub libraries: String,
     /// What it does, where that is not quite what the op asks.
     pub contract: Option<String>,
 }

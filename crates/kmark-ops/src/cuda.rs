@@ -5,7 +5,7 @@ use kmark_core::record::Status;
 use kmark_device::buffer::Buffers;
 use kmark_device::cuda::directives::Directives;
 use kmark_device::cuda::jit::{self, Headers};
-use kmark_device::cuda::{KernelFile, Text, Wrong};
+use kmark_device::cuda::{KernelFile, Text, Wrong, prelude};
 use kmark_device::{Device, Fault, Impl, Launch};
 use std::borrow::Cow;
 use std::path::Path;
@@ -166,7 +166,7 @@ impl Impl for CudaImpl {
     }
     fn hash(&self) -> String {
         let text = text(self.path, self.source);
-        hash(text.as_bytes(), text)
+        hash(text.as_bytes(), text, None, &[])
     }
     fn supports(&self, case: &Case) -> Result<(), String> {
         self.file()?.claims(op_of(case), case, SOME_SMS)
@@ -180,13 +180,24 @@ impl Impl for CudaImpl {
     }
 }
 
-/// Of a kernel's bytes and of every header that it includes; `kmark.cuh` comes with the prelude.
-fn hash(bytes: &[u8], text: &str) -> String {
+/// Of a kernel's bytes, of every header that it includes, ours (`kmark.cuh` comes with the prelude) and the user's, and of
+/// what makes the prelude and the compiler's options.
+fn hash(bytes: &[u8], text: &str, folder: Option<&Path>, flags: &[String]) -> String {
     let mut h = blake3::Hasher::new();
-    h.update(bytes);
+    let mut part = |bytes: &[u8]| {
+        h.update(&(bytes.len() as u64).to_le_bytes());
+        h.update(bytes);
+    };
+    part(bytes);
+    part(prelude::SOURCE.as_bytes());
+    jit::OPTIONS.iter().for_each(|o| part(o.as_bytes()));
     for (name, text) in jit::included(&format!("#include \"kmark.cuh\"\n{text}"), headers()) {
-        h.update(name.as_bytes());
-        h.update(text.as_bytes());
+        part(name.as_bytes());
+        part(text.as_bytes());
+    }
+    for (path, bytes) in jit::own_headers(text, folder, flags) {
+        part(path.file_name().unwrap_or_default().as_encoded_bytes());
+        part(&bytes);
     }
     h.finalize().to_hex()[..16].to_string()
 }
@@ -222,8 +233,10 @@ impl UserKernel {
             }
             directives.kernels.retain(|k| k.name == entry);
         }
-        let hash = hash(&bytes, &text);
-        let folder = path.parent().filter(|_| is_cuda).map(|p| p.display().to_string()).filter(|p| !p.is_empty());
+        let folder = path.parent().filter(|p| is_cuda && !p.as_os_str().is_empty());
+        let described = [&bytes[..], launch.unwrap_or_default().as_bytes()].concat();
+        let hash = hash(&described, if is_cuda { &text } else { "" }, folder, &directives.flags);
+        let folder = folder.map(Path::to_path_buf);
         let text = match path.extension().and_then(|e| e.to_str()) {
             Some("cu") => Text::Cuda(Cow::Owned(text)),
             Some("ptx") => Text::Image([bytes, vec![0]].concat()),
@@ -256,5 +269,45 @@ impl Impl for UserKernel {
     }
     fn kernel_file(&self) -> Option<KernelFile<'_>> {
         Some(self.file.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kernel(folder: &Path) -> UserKernel {
+        let path = folder.join("mine.cu");
+        let bytes = std::fs::read(&path).unwrap();
+        UserKernel::new("./mine.cu", &path, bytes, None, None).unwrap()
+    }
+
+    #[test]
+    fn every_byte_that_a_users_kernel_includes_is_in_its_hash() {
+        let folder = std::env::temp_dir().join(format!("kmark-hash-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let put = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
+        put("mine.cu", "// kmark: kernel k grid=1 block=32\n#include \"mine.h\"\nKERNEL k(Args a) {}\n");
+        put("mine.h", "#include <deeper.h>\n");
+        put("deeper.h", "int a;\n");
+        let first = kernel(&folder).hash();
+        assert_eq!(first, kernel(&folder).hash());
+        put("deeper.h", "int b;\n");
+        let second = kernel(&folder).hash();
+        assert_ne!(first, second);
+        put("mine.h", "#include <deeper.h>\n\n");
+        assert_ne!(second, kernel(&folder).hash());
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn headers_prelude_and_options_are_in_every_kernels_hash() {
+        let of = |text: &str| hash(text.as_bytes(), text, None, &[]);
+        let mut seen: Vec<String> = vec![of("")];
+        seen.extend(headers().iter().map(|(name, _)| of(&format!("#include \"{name}\""))));
+        seen.sort();
+        seen.dedup();
+        assert_eq!(seen.len(), headers().len() + 1, "each header changes it");
+        assert!(!prelude::SOURCE.is_empty() && !jit::OPTIONS.is_empty());
     }
 }

@@ -1,9 +1,7 @@
-//! DLPack, the form in which array libraries hand each other memory: ours out to them, theirs in to us. What comes in is
-//! looked at while its capsule lives, never kept.
+//! DLPack, the form in which array libraries hand each other memory: ours out to them, theirs in to us.
 
 use kmark_core::dtype::DType;
 use kmark_device::buffer::Buffer;
-use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::ffi::{CStr, c_void};
@@ -125,71 +123,30 @@ unsafe extern "C" fn forget(capsule: *mut ffi::PyObject) {
     }
 }
 
-/// Memory of somebody else's array.
-pub struct Foreign {
+/// What a capsule of somebody else's says: data, device, kind of elements, shape, and elements from index to index.
+pub struct Described {
     pub address: u64,
-    pub on_card: bool,
+    pub device_type: i32,
     pub kind: Kind,
     pub shape: Vec<i64>,
-    pub strides: Vec<i64>,
-    /// Keeps the memory alive.
-    _capsule: Py<PyAny>,
+    pub strides: Option<Vec<i64>>,
 }
 
-impl Foreign {
-    pub fn of(array: &Bound<'_, PyAny>) -> PyResult<Foreign> {
-        let (device, _): (i32, i32) = array
-            .call_method0("__dlpack_device__")
-            .map_err(|_| {
-                let kind = array.get_type().name().map(|n| n.to_string()).unwrap_or_default();
-                PyTypeError::new_err(format!("a launch returned a {kind}, which is no array"))
-            })?
-            .extract()?;
-        let asked = pyo3::types::PyDict::new(array.py());
-        if device == CUDA {
-            asked.set_item("stream", -1)?; // it is on the stream that we use
+pub fn describe(capsule: &Bound<'_, PyAny>) -> PyResult<Described> {
+    // SAFETY: a capsule of this name holds a managed tensor, which lives as long as the capsule does.
+    unsafe {
+        let managed: *const Managed = ffi::PyCapsule_GetPointer(capsule.as_ptr(), NAME.as_ptr()).cast();
+        if managed.is_null() {
+            return Err(PyErr::fetch(capsule.py()));
         }
-        let capsule = array.call_method("__dlpack__", (), Some(&asked))?;
-        // SAFETY: a capsule of this name holds a managed tensor, which lives as long as the capsule does.
-        unsafe {
-            let managed: *const Managed = ffi::PyCapsule_GetPointer(capsule.as_ptr(), NAME.as_ptr()).cast();
-            if managed.is_null() {
-                return Err(PyErr::fetch(array.py()));
-            }
-            let t = &(*managed).tensor;
-            let list = |p: *const i64| (0..t.ndim as usize).map(|i| *p.add(i)).collect::<Vec<i64>>();
-            let shape = list(t.shape);
-            let strides = if t.strides.is_null() { dense(&shape) } else { list(t.strides) };
-            let address = t.data as u64 + t.byte_offset;
-            let (on_card, kind) = (t.device_type != CPU, t.kind);
-            Ok(Foreign { address, on_card, kind, shape, strides, _capsule: capsule.unbind() })
-        }
-    }
-
-    pub fn elems(&self) -> usize {
-        self.shape.iter().product::<i64>() as usize
-    }
-
-    pub fn is_dense(&self) -> bool {
-        let relevant = self.shape.iter().zip(&self.strides).zip(dense(&self.shape));
-        self.elems() == 0 || relevant.filter(|((n, _), _)| **n > 1).all(|((_, have), want)| *have == want)
-    }
-
-    /// The bytes of a dense array in the host's memory.
-    pub fn bytes(&self) -> Option<&[u8]> {
-        let len = self.elems() * self.kind.bits as usize / 8;
-        // SAFETY: dense, in the host's memory, and alive as long as the capsule.
-        (!self.on_card && self.is_dense()).then(|| match len {
-            0 => &[][..],
-            _ => unsafe { std::slice::from_raw_parts(self.address as *const u8, len) },
+        let t = &(*managed).tensor;
+        let list = |p: *const i64| (0..t.ndim as usize).map(|i| *p.add(i)).collect::<Vec<i64>>();
+        Ok(Described {
+            address: t.data as u64 + t.byte_offset,
+            device_type: t.device_type,
+            kind: t.kind,
+            shape: list(t.shape),
+            strides: (!t.strides.is_null()).then(|| list(t.strides)),
         })
     }
-}
-
-fn dense(shape: &[i64]) -> Vec<i64> {
-    let mut strides = vec![1; shape.len()];
-    for i in (1..shape.len()).rev() {
-        strides[i - 1] = strides[i] * shape[i];
-    }
-    strides
 }

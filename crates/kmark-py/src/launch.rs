@@ -1,31 +1,52 @@
-//! A Python callable as a launch: bound by an adapter, called once per sample, and what it returns brought into the
-//! case's tensors outside the interval.
+//! A Python callable as a launch: bound by an adapter, called once per sample. What it returns is taken outside the
+//! interval, by our own code: which outputs those are and how they lie in memory is settled by the first launch.
 
-use crate::dlpack::{self, Foreign};
+use crate::foreign::Foreign;
+use crate::ledger::{self, Page};
+use crate::processor;
+use crate::returned::{Plan, Returned};
 use crate::tensor::Tensor;
+use crate::tools::Tools;
 use kmark::worker::{BuiltIn, Found, Impls};
 use kmark_core::case::Case;
 use kmark_core::record::Status;
-use kmark_core::tensor::TensorSpec;
-use kmark_device::buffer::{Buffer, Buffers};
+use kmark_core::tensor::Role;
+use kmark_device::buffer::Buffers;
 use kmark_device::cuda::Cuda;
 use kmark_device::{Built, Device, Fault, Impl, Launch, Span};
 use kmark_ops::Entry;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use std::cell::Cell;
+use std::sync::Arc;
 
 /// Python's side: `has(op, name)`, `bind(case, name, device, tensors)`, `explain(exception)` and `release()`. What it has
 /// not may be built in.
-pub struct Adapters(pub Py<PyAny>);
+pub struct Adapters {
+    python: Py<PyAny>,
+    tools: Arc<Tools>,
+    /// Functions in a user's file, not adapters of the package.
+    of_a_file: bool,
+}
+
+impl Adapters {
+    /// Before any file of a user's is loaded.
+    pub fn new(py: Python<'_>, family: &str, python: Py<PyAny>) -> PyResult<Adapters> {
+        let (tools, of_a_file) = (Tools::take(py)?, family.ends_with(".py"));
+        if of_a_file {
+            tools.take_libraries(py, true);
+        }
+        Ok(Adapters { python, tools: Arc::new(tools), of_a_file })
+    }
+}
 
 impl Impls for Adapters {
     fn find(&self, family: &str, entry: &'static Entry, kind: &str, name: &str) -> Found {
         Python::attach(|py| {
-            let known = self.0.call_method1(py, "has", (entry.op.name(), name));
-            match known.and_then(|k| k.extract::<bool>(py)).map_err(|e| explained(py, &self.0, e))? {
+            let known = self.python.call_method1(py, "has", (entry.op.name(), name));
+            match known.and_then(|k| k.extract::<bool>(py)).map_err(|e| explained(py, &self.python, e, true))? {
                 true => {
-                    let adapter = PythonImpl { adapters: self.0.clone_ref(py), name: name.to_string() };
+                    let (python, tools) = (self.python.clone_ref(py), Arc::clone(&self.tools));
+                    let adapter = PythonImpl { python, tools, of_a_file: self.of_a_file, name: name.to_string() };
                     Ok(Box::new(adapter) as Box<dyn Impl>)
                 }
                 false => BuiltIn.find(family, entry, kind, name),
@@ -34,23 +55,33 @@ impl Impls for Adapters {
     }
 
     fn release(&self) {
-        // Whatever is wrong with the process shows in the next request.
-        let _ = Python::attach(|py| self.0.call_method0(py, "release"));
+        Python::attach(|py| {
+            ledger::forget();
+            self.tools.collect_garbage(py);
+            // Whatever is wrong with the process shows in the next request.
+            let _ = self.python.call_method0(py, "release");
+        });
     }
 }
 
-/// What an exception means for a record.
-fn explained(py: Python<'_>, adapters: &Py<PyAny>, error: PyErr) -> Fault {
+/// What an exception means for a record. Only who binds can know that a library is missing or that it does not do a case;
+/// a launch that says so has failed.
+fn explained(py: Python<'_>, adapters: &Py<PyAny>, error: PyErr, binding: bool) -> Fault {
     let text = error.to_string();
     let said = adapters.call_method1(py, "explain", (error.into_value(py),));
     let said = said.and_then(|s| s.extract::<(String, String)>(py));
     let (word, message) = said.unwrap_or_else(|e| (String::new(), format!("{text} ({e})")));
-    let status = serde_json::from_value(word.into()).unwrap_or(Status::Crashed);
-    Fault::new(status, message)
+    let status: Status = serde_json::from_value(word.into()).unwrap_or(Status::Crashed);
+    if status.is_failure() || binding && matches!(status, Status::Unsupported | Status::Unavailable) {
+        return Fault::new(status, message);
+    }
+    Fault::new(Status::Crashed, text)
 }
 
 struct PythonImpl {
-    adapters: Py<PyAny>,
+    python: Py<PyAny>,
+    tools: Arc<Tools>,
+    of_a_file: bool,
     name: String,
 }
 
@@ -71,27 +102,46 @@ impl Impl for PythonImpl {
 
     fn bind(&self, device: &dyn Device, case: &Case, buffers: &Buffers) -> Result<Box<dyn Launch>, Fault> {
         let cuda = device.cuda().cloned();
-        let ordinal = cuda.as_ref().map_or(0, Cuda::ordinal);
+        let ordinal = cuda.as_ref().map(Cuda::ordinal);
         Python::attach(|py| {
             let bind = || -> PyResult<PythonLaunch> {
                 let tensors = PyDict::new(py);
                 for buffer in &buffers.0 {
-                    tensors.set_item(buffer.spec().name, Tensor::new(buffer.clone(), ordinal))?;
+                    tensors.set_item(buffer.spec().name, Tensor::new(buffer.clone(), ordinal.unwrap_or(0)))?;
                 }
                 let text = serde_json::to_string(case).expect("cases are plain data");
-                let bound = self.adapters.call_method1(py, "bind", (text, &self.name, device.id().kind, tensors))?;
+                let bound = self.python.call_method1(py, "bind", (text, &self.name, device.id().kind, tensors))?;
+                let get = |name: &str| bound.getattr(py, name);
+                let built = Built {
+                    build_ns: get("build_ns")?.extract(py)?,
+                    tune_ns: get("tune_ns")?.extract(py)?,
+                    kernels: Vec::new(),
+                    notes: get("notes")?.extract(py)?,
+                    libraries: get("libraries")?.extract(py)?,
+                    contract: get("contract")?.extract(py)?,
+                };
                 Ok(PythonLaunch {
-                    launch: bound.getattr(py, "launch")?,
-                    bound,
-                    adapters: self.adapters.clone_ref(py),
-                    id: NEXT.replace(NEXT.get() + 1),
+                    launch: get("launch")?,
+                    refresh: get("refresh")?.extract(py)?,
+                    python: self.python.clone_ref(py),
+                    tools: Arc::clone(&self.tools),
+                    built,
+                    page: Page::new(ordinal),
                     launches: 0,
                     result: None,
+                    plan: Plan::default(),
+                    seen: Vec::new(),
                     buffers: buffers.clone(),
                     cuda,
                 })
             };
-            bind().map_err(|e| explained(py, &self.adapters, e))
+            let bound = processor::kept(bind).map_err(|e| explained(py, &self.python, e, true));
+            if !self.of_a_file {
+                self.tools.take_libraries(py, false);
+            }
+            self.tools.collect_garbage(py);
+            self.tools.stop_collecting(py);
+            bound
         })
         .map(|launch| Box::new(launch) as Box<dyn Launch>)
     }
@@ -100,21 +150,20 @@ impl Impl for PythonImpl {
 /// By this launch everything that is allocated once is there.
 const SETTLED: u64 = 5;
 
-thread_local! {
-    /// Which launch was last launched, to know whose memory grows; and how they are told apart.
-    static TURN: Cell<u64> = const { Cell::new(0) };
-    static NEXT: Cell<u64> = const { Cell::new(1) };
-}
-
 struct PythonLaunch {
     launch: Py<PyAny>,
-    /// Python's side of it: `launch`, `collect(result)`, and what binding took.
-    bound: Py<PyAny>,
-    adapters: Py<PyAny>,
-    id: u64,
+    /// Brings arranged inputs up to date; adapters of the package may have it.
+    refresh: Option<Py<PyAny>>,
+    python: Py<PyAny>,
+    tools: Arc<Tools>,
+    built: Built,
+    page: Page,
     launches: u64,
     /// What the last launch returned.
     result: Option<Py<PyAny>>,
+    plan: Plan,
+    /// What was returned as it was when the timer stopped.
+    seen: Vec<Returned>,
     buffers: Buffers,
     cuda: Option<Cuda>,
 }
@@ -123,30 +172,34 @@ impl Launch for PythonLaunch {
     fn launch(&mut self) -> Result<(), Fault> {
         self.launches += 1;
         Python::attach(|py| {
-            let mut launch = || -> PyResult<Py<PyAny>> {
-                // While the last result is still there, as it is when memory is looked at again.
-                if TURN.replace(self.id) != self.id || self.launches == SETTLED {
-                    self.bound.call_method1(py, "begin_turn", (self.launches >= SETTLED,))?;
-                }
-                self.result = None; // so that its memory can be used again
-                self.launch.call0(py)
-            };
-            let result = launch();
-            self.result = Some(result.map_err(|e| explained(py, &self.adapters, e))?);
+            // While the last result is still there, as it is when memory is looked at again.
+            if !self.page.has_the_turn() || self.launches == SETTLED {
+                self.page.begin_turn(py, &self.tools, self.launches >= SETTLED);
+            }
+            self.seen.clear();
+            self.result = None; // so that its memory can be used again
+            let result = processor::kept(|| self.launch.call0(py));
+            self.result = Some(result.map_err(|e| explained(py, &self.python, e, false))?);
+            Ok(())
+        })
+    }
+
+    fn witness(&mut self) -> Result<(), Fault> {
+        Python::attach(|py| {
+            self.seen = self.collect(py)?;
+            self.seen.iter_mut().for_each(Returned::glimpse);
+            self.page.tidy(py, &self.tools, self.launches);
             Ok(())
         })
     }
 
     fn settle(&mut self) -> Result<(), Fault> {
         Python::attach(|py| {
-            let checked = self.bound.call_method1(py, "check_memory", (self.launches,));
-            checked.map(drop).map_err(|e| explained(py, &self.adapters, e))
+            self.page.check(py, &self.tools, self.launches)?;
+            let known = std::mem::take(&mut self.seen);
+            let returned = if known.is_empty() { self.collect(py)? } else { known };
+            returned.iter().try_for_each(|r| r.put(&self.buffers.0[r.output], self.cuda.as_ref()))
         })?;
-        for (name, declared, array) in self.collect()? {
-            let known = self.buffers.0.iter().find(|b| b.spec().name == name && b.spec().role.is_output());
-            let buffer = known.ok_or_else(|| wrong(format!("{name} was returned, which is no output")))?;
-            self.take(buffer, declared, &array)?;
-        }
         match &self.cuda {
             Some(cuda) => cuda.wait(),
             None => Ok(()),
@@ -154,91 +207,42 @@ impl Launch for PythonLaunch {
     }
 
     fn refresh(&mut self) -> Result<(), Fault> {
-        Python::attach(|py| {
-            let refreshed = self.bound.call_method0(py, "refresh");
-            refreshed.map(drop).map_err(|e| explained(py, &self.adapters, e))
-        })
+        let Some(refresh) = &self.refresh else { return Ok(()) };
+        Python::attach(|py| refresh.call0(py).map(drop).map_err(|e| explained(py, &self.python, e, false)))
     }
 
     fn returned(&self) -> Option<Vec<Span>> {
-        let arrays = self.collect().unwrap_or_default();
-        let span = |(_, _, a): &(String, String, Foreign)| Span {
-            address: a.address,
-            bytes: a.elems() * a.kind.bits as usize / 8,
-        };
-        Some(arrays.iter().filter(|(_, _, a)| a.on_card && a.is_dense()).map(span).collect())
+        let arrays = Python::attach(|py| self.read(py)).unwrap_or_default();
+        let dense = arrays.iter().map(|(_, a)| a).filter(|a| a.on_card && a.is_dense());
+        Some(dense.map(Foreign::span).collect())
+    }
+
+    fn settles(&self) -> bool {
+        self.plan.returns()
     }
 
     fn built(&self) -> Built {
-        Python::attach(|py| {
-            let get = |name: &str| self.bound.getattr(py, name).ok();
-            let ns = |name: &str| get(name).and_then(|v| v.extract::<Option<f64>>(py).ok()).flatten();
-            Built {
-                build_ns: ns("build_ns"),
-                tune_ns: ns("tune_ns"),
-                kernels: Vec::new(),
-                notes: get("notes").and_then(|v| v.extract(py).ok()).unwrap_or_default(),
-                contract: get("contract").and_then(|v| v.extract::<Option<String>>(py).ok()).flatten(),
-            }
-        })
+        self.built.clone()
     }
 }
 
 impl PythonLaunch {
-    /// What the last launch returned: name, dtype as Python's side understands it, and the array.
-    fn collect(&self) -> Result<Vec<(String, String, Foreign)>, Fault> {
+    /// What the last launch returned, by output; `Err` if it is not what was returned before, or no result at all.
+    fn collect(&mut self, py: Python<'_>) -> Result<Vec<Returned>, Fault> {
+        let arrays = self.read(py)?;
+        for (output, array) in &arrays {
+            crate::returned::check(&self.buffers, *output, array).map_err(wrong)?;
+        }
+        self.plan.hold(&arrays).map_err(wrong)?;
+        Ok(arrays.into_iter().map(|(output, array)| Returned::new(output, array)).collect())
+    }
+
+    fn read(&self, py: Python<'_>) -> Result<Vec<(usize, Foreign)>, Fault> {
         let Some(result) = &self.result else { return Ok(Vec::new()) };
-        Python::attach(|py| {
-            let collect = || -> PyResult<Vec<(String, String, Foreign)>> {
-                let arrays = self.bound.call_method1(py, "collect", (result,))?;
-                let arrays: Vec<(String, String, Py<PyAny>)> = arrays.extract(py)?;
-                arrays.into_iter().map(|(n, d, a)| Ok((n, d, Foreign::of(a.bind(py))?))).collect()
-            };
-            collect().map_err(|e| explained(py, &self.adapters, e))
-        })
+        let outputs = self.buffers.0.iter().enumerate().filter(|(_, b)| b.spec().role != Role::In);
+        let outputs: Vec<(usize, &str)> = outputs.map(|(i, b)| (i, b.spec().name)).collect();
+        crate::returned::arrays(&self.tools, result.bind(py), &outputs).map_err(wrong)
     }
-
-    /// Copies a returned array into its place, if it is what the contract says.
-    fn take(&self, buffer: &Buffer, declared: String, array: &Foreign) -> Result<(), Fault> {
-        let spec = buffer.spec();
-        let name = spec.name;
-        if declared != spec.dtype.name() || array.kind != dlpack::kind(spec.dtype) {
-            return Err(wrong(format!("{name} was returned as {declared}, not as {}", spec.dtype.name())));
-        }
-        if array.shape.iter().map(|n| *n as usize).ne(spec.shape.iter().copied()) {
-            return Err(wrong(format!("{name} was returned with shape {:?}, not {:?}", array.shape, spec.shape)));
-        }
-        if array.on_card != buffer.on_card().is_some() {
-            let (is, should) = if array.on_card { ("a card", "the host") } else { ("the host", "the card") };
-            return Err(wrong(format!("{name} was returned in the memory of {is}, not of {should}")));
-        }
-        if !array.is_dense() {
-            return Err(wrong(format!("{name} was returned with gaps between its elements")));
-        }
-        match (&self.cuda, array.bytes()) {
-            (Some(cuda), _) => copy_rows(spec, |to, from, bytes| {
-                cuda.queue().copy(buffer.address() + to as u64, array.address + from as u64, bytes)
-            }),
-            (None, Some(bytes)) => {
-                let mut into = buffer.write::<u8>();
-                copy_rows(spec, |to, from, count| {
-                    into[to..to + count].copy_from_slice(&bytes[from..from + count]);
-                    Ok(())
-                })
-            }
-            (None, None) => Err(wrong(format!("{name} was returned where the host cannot read it"))),
-        }
-    }
-}
-
-/// Calls `copy(to, from, bytes)` for every stretch of a dense array that goes into a tensor.
-fn copy_rows(spec: &TensorSpec, mut copy: impl FnMut(usize, usize, usize) -> Result<(), Fault>) -> Result<(), Fault> {
-    let size = spec.dtype.size();
-    if spec.pitch == spec.row_len() {
-        return copy(0, 0, spec.bytes());
-    }
-    let (row, pitch) = (spec.row_len() * size, spec.pitch * size);
-    (0..spec.rows()).try_for_each(|r| copy(r * pitch, r * row, row))
 }
 
 fn wrong(message: String) -> Fault {

@@ -2,9 +2,14 @@
 //! Python libraries, and the engine for people's own functions. Knows no library; everything that does is Python.
 
 mod dlpack;
+mod foreign;
 mod launch;
+mod ledger;
+mod processor;
+mod returned;
 mod session;
 mod tensor;
+mod tools;
 
 use kmark::device::{Choice, kernel_cache};
 use kmark::worker;
@@ -34,10 +39,11 @@ fn open(choice: Choice, stream: Option<usize>) -> Result<Box<dyn Device>, Fault>
 /// Answers the host's requests on file descriptors 3 and 4 until it leaves. `adapters` binds, and says what exceptions mean.
 #[pyfunction]
 #[pyo3(signature = (family, device, stream, adapters))]
-fn serve(family: &str, device: &str, stream: Option<usize>, adapters: Py<PyAny>) -> PyResult<()> {
+fn serve(py: Python<'_>, family: &str, device: &str, stream: Option<usize>, adapters: Py<PyAny>) -> PyResult<()> {
     let choice = Choice::parse(device).map_err(|e| e.message);
-    let device = choice.and_then(|c| open(c, stream).map_err(|f| f.message));
-    worker::serve(family, device, &launch::Adapters(adapters)).map_err(|e| PyRuntimeError::new_err(e.message))
+    let device = || choice.and_then(|c| open(c, stream).map_err(|f| f.message));
+    let adapters = launch::Adapters::new(py, family, adapters)?;
+    worker::serve(family, device, &adapters).map_err(|e| PyRuntimeError::new_err(e.message))
 }
 
 /// The median and its 95 % interval.

@@ -215,7 +215,8 @@ impl Bench<'_> {
         let reply = self.workers.ask(&turn.seat, &request, limits);
         self.phases.prepare_ns += start.elapsed().as_nanos() as u64;
         match reply {
-            Ok(Reply::Prepared { times, kernels, notes, contract, .. }) => {
+            Ok(Reply::Prepared { times, kernels, notes, libraries, contract, .. }) => {
+                turn.record.impl_hash = hash_with(turn.imp.hash(), &libraries);
                 turn.record.contract = contract.unwrap_or_else(|| planned.entry.op.contract(&planned.case));
                 turn.record.times = times;
                 turn.record.kernels = kernels;
@@ -350,6 +351,14 @@ fn seats<'a>(turns: impl Iterator<Item = &'a Turn>) -> Vec<String> {
     seats.sort();
     seats.dedup();
     seats
+}
+
+/// The hash of an impl together with the libraries that it was found to stand on.
+fn hash_with(own: String, libraries: &str) -> String {
+    if libraries.is_empty() {
+        return own;
+    }
+    blake3::hash(format!("{own}\n{libraries}").as_bytes()).to_hex()[..16].to_string()
 }
 
 fn unexpected(reply: &Reply) -> Fault {

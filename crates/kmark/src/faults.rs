@@ -29,7 +29,7 @@ const KINDS: [(Kind, &str, &str); 9] = [
     (Kind::CrashLater, "fault/crash-later", "ends the process at the 20th launch"),
     (Kind::Hang, "fault/hang", "never returns"),
     (Kind::Memory, "fault/memory", "allocates without end"),
-    (Kind::Garbage, "fault/garbage", "writes nonsense to the host's pipe"),
+    (Kind::Garbage, "fault/garbage", "writes to every pipe that it finds"),
     (Kind::Panic, "fault/panic", "panics"),
     (Kind::Noise, "fault/noise", "prints a lot, and is right"),
     (Kind::Twin, "fault/twin", "the op's last impl under another name"),
@@ -97,8 +97,10 @@ impl Impl for FaultImpl {
                     }
                 }
                 Kind::Garbage => {
-                    let pipe = std::fs::OpenOptions::new().write(true).open("/dev/fd/4");
-                    let _ = pipe.and_then(|mut p| p.write_all(b"{ this is not JSON\n"));
+                    for number in 3..1000 {
+                        let pipe = std::fs::OpenOptions::new().write(true).open(format!("/dev/fd/{number}"));
+                        let _ = pipe.and_then(|mut p| p.write_all(b"{\"is\":\"bye\"}\n"));
+                    }
                 }
                 Kind::Panic => panic!("a panic inside an impl"),
                 Kind::Noise => {

@@ -4,7 +4,9 @@
 use crate::device::Choice;
 use crate::env;
 use crate::error::{Error, Result};
+use crate::processes::{adopt_orphans, end_orphans, signal_tree};
 use crate::python;
+use crate::seal::{Key, Seal, Way};
 use crate::units;
 use crate::worker::{REPLIES_FD, REQUESTS_FD};
 use command_fds::{CommandFdExt, FdMapping};
@@ -31,6 +33,8 @@ pub struct Limits {
 pub struct Workers {
     device: Choice,
     calibrate: bool,
+    /// Children of this process that were there before.
+    strangers: Vec<u32>,
     running: HashMap<String, Worker>,
     /// Counts the starts and deaths of a family's worker: what an earlier one held is gone.
     generations: HashMap<String, u32>,
@@ -53,9 +57,11 @@ pub struct Hello {
 
 impl Workers {
     pub fn new(device: Choice, calibrate: bool) -> Workers {
+        kmark_device::inherited::keep_to_ourselves();
         Workers {
             device,
             calibrate,
+            strangers: adopt_orphans(),
             running: HashMap::new(),
             generations: HashMap::new(),
             hellos: HashMap::new(),
@@ -78,7 +84,9 @@ impl Workers {
     pub fn ask(&mut self, family: &str, request: &Request, limits: Limits) -> std::result::Result<Reply, Fault> {
         self.start(family).map_err(|e| Fault::new(Status::Unavailable, e.message))?;
         let worker = self.running.get_mut(family).expect("just started");
-        match worker.ask(request, limits) {
+        let answer = worker.ask(request, limits);
+        self.end_orphans();
+        match answer {
             Ok(Reply::Failed { status, message, busy_ns }) => {
                 self.busy += Duration::from_nanos(busy_ns);
                 if status == Status::Crashed {
@@ -100,7 +108,15 @@ impl Workers {
     /// Ends the family's worker; the next request starts another.
     fn forget(&mut self, family: &str) {
         self.running.remove(family);
+        self.end_orphans();
         *self.generations.entry(family.to_string()).or_default() += 1;
+    }
+
+    /// What a worker started and let go of must not run on beside others.
+    fn end_orphans(&self) {
+        let known: Vec<u32> =
+            self.running.values().map(|w| w.child.id()).chain(self.strangers.iter().copied()).collect();
+        end_orphans(&known);
     }
 
     /// Starts the family's worker unless it runs, and learns its device and calibration.
@@ -139,17 +155,30 @@ impl Workers {
     }
 }
 
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.running.clear();
+        self.end_orphans();
+    }
+}
+
 struct Worker {
     child: Child,
     requests: Option<PipeWriter>,
+    outgoing: Seal,
+    /// Or what came instead.
     replies: Receiver<std::result::Result<Reply, String>>,
+    /// It runs code of a user's, which may leave threads behind: between requests it stands still.
+    halts: bool,
     log: Arc<Mutex<Tail>>,
 }
 
 impl Worker {
     fn spawn(family: &str, device: Choice) -> Result<Worker> {
         let failed = |what: &str, e: &dyn std::fmt::Display| Error::own(format!("cannot {what}: {e}"));
-        let (requests_rx, requests) = std::io::pipe().map_err(|e| failed("make a pipe", &e))?;
+        let key = Key::draw().map_err(|e| failed("draw a key", &e))?;
+        let (requests_rx, mut requests) = std::io::pipe().map_err(|e| failed("make a pipe", &e))?;
+        requests.write_all(key.line().as_bytes()).map_err(|e| failed("write to a pipe", &e))?;
         let (replies, replies_tx) = std::io::pipe().map_err(|e| failed("make a pipe", &e))?;
         let mut command = if python::runs(family) {
             python::worker(family, device)?
@@ -173,6 +202,7 @@ impl Worker {
         Tail::follow(&log, child.stdout.take().expect("piped"));
         Tail::follow(&log, child.stderr.take().expect("piped"));
         let (tx, rx) = channel();
+        let mut incoming = Seal::new(&key, Way::Reply);
         std::thread::spawn(move || {
             let mut lines = BufReader::new(replies);
             loop {
@@ -181,30 +211,49 @@ impl Worker {
                     Ok(n) if n > 0 => {}
                     _ => break,
                 }
-                let reply = serde_json::from_slice(&line)
-                    .map_err(|_| String::from_utf8_lossy(&line[..line.len().min(80)]).trim_end().to_string());
-                if tx.send(reply).is_err() {
+                let shown = || String::from_utf8_lossy(&line[..line.len().min(80)]).trim_end().to_string();
+                let reply = match incoming.open(&line) {
+                    Some(text) => {
+                        serde_json::from_slice(text).map_err(|e| format!("the worker spoke nonsense: {e}: {}", shown()))
+                    }
+                    None => Err(format!("something wrote to the worker's pipe: {}", shown())),
+                };
+                // After a line that is not the engine's nothing on this pipe is believed.
+                let last = reply.is_err();
+                if tx.send(reply).is_err() || last {
                     break;
                 }
             }
         });
-        Ok(Worker { child, requests: Some(requests), replies: rx, log })
+        let outgoing = Seal::new(&key, Way::Request);
+        let halts = family.ends_with(".py");
+        Ok(Worker { child, requests: Some(requests), outgoing, replies: rx, halts, log })
     }
 
     fn ask(&mut self, request: &Request, limits: Limits) -> std::result::Result<Reply, Fault> {
-        let mut line = serde_json::to_string(request).expect("requests are plain data");
-        line.push('\n');
+        if self.halts {
+            self.signal(Signal::CONT);
+        }
+        let reply = self.answer(request, limits);
+        if self.halts && reply.is_ok() {
+            self.signal(Signal::STOP);
+        }
+        reply
+    }
+
+    fn answer(&mut self, request: &Request, limits: Limits) -> std::result::Result<Reply, Fault> {
+        let line = self.outgoing.close(&serde_json::to_string(request).expect("requests are plain data"));
         // A write to a dead worker fails; the wait below then tells how it died.
         let _ = self.requests.as_mut().expect("open until dropped").write_all(line.as_bytes());
-        let start = Instant::now();
+        let (start, mut ended) = (Instant::now(), false);
         loop {
             match self.replies.recv_timeout(Duration::from_millis(10)) {
                 Ok(Ok(reply)) => return Ok(reply),
-                Ok(Err(text)) => {
-                    return Err(self.fault(Status::Crashed, format!("the worker spoke nonsense: {text}")));
-                }
+                Ok(Err(what)) => return Err(self.fault(Status::Crashed, what)),
                 Err(RecvTimeoutError::Disconnected) => return Err(self.death()),
-                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Timeout) if ended => return Err(self.death()),
+                // A child of its own may keep the pipe open when it is gone; what it said last is read first.
+                Err(RecvTimeoutError::Timeout) => ended = matches!(self.child.try_wait(), Ok(Some(_))),
             }
             if start.elapsed() > limits.time {
                 let after = units::time(limits.time.as_nanos() as f64);
@@ -217,7 +266,7 @@ impl Worker {
         }
     }
 
-    /// The pipe is closed: say how the process ended.
+    /// The pipe is closed or the process is gone: say how it ended.
     fn death(&mut self) -> Fault {
         let deadline = Instant::now() + Duration::from_secs(2);
         let status = loop {
@@ -247,7 +296,15 @@ impl Worker {
         Fault::new(status, message)
     }
 
+    /// To the worker and all that it started.
+    fn signal(&self, signal: Signal) {
+        if let Some(pid) = Pid::from_raw(self.child.id() as i32) {
+            signal_tree(pid, signal);
+        }
+    }
+
     fn kill(&mut self) {
+        // What is left without a parent is ours then, and ends with the next look at orphans.
         if let Some(pid) = Pid::from_raw(self.child.id() as i32) {
             let _ = kill_process_group(pid, Signal::KILL);
         }
@@ -262,6 +319,7 @@ impl Drop for Worker {
     /// Closing the pipe is the goodbye; a worker that does not leave is ended.
     fn drop(&mut self) {
         self.requests = None;
+        self.signal(Signal::CONT);
         for _ in 0..100 {
             if matches!(self.child.try_wait(), Ok(Some(_))) {
                 return;

@@ -10,6 +10,7 @@ use kmark_core::words::unknown;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Device, Fault, Impl, Launch};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -25,9 +26,12 @@ const SETTINGS_VARIABLE: &str = "KMARK_SETTINGS";
 /// What to type when a library is missing.
 const INSTALL_VARIABLE: &str = "KMARK_INSTALL";
 
-/// Runs a module of our package without putting anything else that lies beside it on the interpreter's path.
+/// Runs a module of our package without putting anything else that lies beside it on the interpreter's path, nor what lies
+/// in the current folder, which `-c` would put first: a `numpy.py` there is not NumPy.
 const BOOT: &str = "\
-import importlib.util, runpy, sys
+import sys
+sys.path[:1] = []
+import importlib.util, runpy
 folder, module = sys.argv[1:3]
 spec = importlib.util.spec_from_file_location('kmark', folder + '/__init__.py', submodule_search_locations=[folder])
 sys.modules['kmark'] = importlib.util.module_from_spec(spec)
@@ -199,14 +203,82 @@ pub fn user_function(name: &str) -> Result<PythonImpl> {
         op: String::new(),
         name: name.to_string(),
         about: "a function of the user's".into(),
-        hash: blake3::hash(text.as_bytes()).to_hex()[..16].to_string(),
+        hash: hash(Path::new(path)),
         devices: Vec::new(),
     })
+}
+
+/// Of a user's file and of the files beside it that it imports, and those that they import.
+fn hash(file: &Path) -> String {
+    let mut found: BTreeMap<PathBuf, Vec<u8>> = BTreeMap::new();
+    let mut paths = vec![file.to_path_buf()];
+    while let Some(path) = paths.pop() {
+        if found.contains_key(&path) {
+            continue;
+        }
+        let Ok(bytes) = std::fs::read(&path) else { continue };
+        let folder = path.parent().unwrap_or(Path::new("")).to_path_buf();
+        for module in imported(&String::from_utf8_lossy(&bytes)) {
+            let beside = folder.join(module.trim_start_matches('.').replace('.', "/"));
+            paths.extend([beside.with_extension("py"), beside.join("__init__.py")]);
+        }
+        found.insert(path, bytes);
+    }
+    let mut h = blake3::Hasher::new();
+    for (path, bytes) in found {
+        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+        h.update(&(name.len() as u64).to_le_bytes()).update(name);
+        h.update(&(bytes.len() as u64).to_le_bytes()).update(&bytes);
+    }
+    h.finalize().to_hex()[..16].to_string()
+}
+
+/// Modules that a Python text names in its import statements, wherever they stand.
+fn imported(text: &str) -> Vec<String> {
+    let mut modules = Vec::new();
+    for line in text.lines().map(str::trim_start) {
+        let first = |words: &str| words.split_whitespace().next().unwrap_or("").to_string();
+        if let Some(rest) = line.strip_prefix("import ") {
+            modules.extend(rest.split(',').map(first));
+        } else if let Some((from, names)) = line.strip_prefix("from ").and_then(|r| r.split_once(" import ")) {
+            let from = from.trim();
+            modules.push(from.to_string());
+            // `from . import a`, and `from folder import a`, where a is a file.
+            let dot = if from.ends_with('.') { "" } else { "." };
+            modules.extend(names.trim_matches(['(', ')', ' ']).split(',').map(|n| format!("{from}{dot}{}", first(n))));
+        }
+    }
+    modules.retain(|m| !m.trim_start_matches('.').is_empty());
+    modules
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_users_helper_modules_are_in_the_hash() {
+        let folder = std::env::temp_dir().join(format!("kmark-py-hash-{}", std::process::id()));
+        std::fs::create_dir_all(folder.join("parts")).unwrap();
+        let put = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
+        put("mine.py", "import numpy as np, helper\nfrom parts import rows\ndef f(x):\n    return x\n");
+        put("helper.py", "def g():\n    from .deep import h\n");
+        put("deep.py", "h = 1\n");
+        put("parts/rows.py", "r = 1\n");
+        put("stranger.py", "s = 1\n");
+        let hash = || user_function(&format!("{}:f", folder.join("mine.py").display())).unwrap().hash;
+        let mut seen = vec![hash()];
+        put("stranger.py", "s = 2\n");
+        assert_eq!(seen[0], hash());
+        for (name, text) in
+            [("deep.py", "h = 2\n"), ("parts/rows.py", "r = 2\n"), ("helper.py", "from .deep import h\n")]
+        {
+            put(name, text);
+            assert!(!seen.contains(&hash()), "{name}");
+            seen.push(hash());
+        }
+        std::fs::remove_dir_all(folder).unwrap();
+    }
 
     #[test]
     fn names_of_functions_in_files() {

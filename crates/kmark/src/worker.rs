@@ -4,31 +4,33 @@
 use crate::device::Choice;
 use crate::error::{Error, Result};
 use crate::plan;
+use crate::seal::{Key, Seal, Way};
 use kmark_core::case::Case;
 use kmark_core::gate::Verify;
 use kmark_core::record::{Mode, Status, Times};
 use kmark_core::stop::Stop;
 use kmark_core::wire::{PROTOCOL, Reply, Request};
 use kmark_device::cuda::CardProblem;
+use kmark_device::inherited::take_pipe;
 use kmark_device::measure::{self, Target};
 use kmark_device::problem::{self, Problem, verify};
 use kmark_device::{Built, Device, Fault, Impl, Launch};
 use kmark_ops::Entry;
 use kmark_ops::mutants;
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::time::Instant;
 
-/// The worker's ends of the host's two pipes.
+/// The worker's ends of the host's two pipes, until it has taken them.
 pub const REQUESTS_FD: i32 = 3;
 pub const REPLIES_FD: i32 = 4;
 
 pub fn run(family: &str, device: &str) -> Result<u8> {
     // The thread that launches belongs to the pool: handing work to a pool from outside costs two wake-ups per launch.
     kmark_device::cpu::in_pool(|| {
-        let device = Choice::parse(device).map_err(|e| e.message).and_then(|c| c.open().map_err(|f| f.message));
-        serve(family, device, &BuiltIn)?;
+        let open = || Choice::parse(device).map_err(|e| e.message).and_then(|c| c.open().map_err(|f| f.message));
+        serve(family, open, &BuiltIn)?;
         Ok(0)
     })
 }
@@ -43,27 +45,39 @@ pub trait Impls {
 
 pub type Found = std::result::Result<Box<dyn Impl>, Fault>;
 
-/// Answers requests until the host leaves. `device`, or why it could not be opened.
-pub fn serve(family: &str, device: std::result::Result<Box<dyn Device>, String>, impls: &dyn Impls) -> Result<()> {
+/// The device of a worker, or why it could not be opened.
+pub type Opened = std::result::Result<Box<dyn Device>, String>;
+
+/// Answers requests until the host leaves. Pipes and key are taken before anything else happens in the process.
+pub fn serve(family: &str, open: impl FnOnce() -> Opened, impls: &dyn Impls) -> Result<()> {
     // If the host is killed, a launch that never ends must not stay behind.
     #[cfg(target_os = "linux")]
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     let no_pipe = |e: std::io::Error| Error::usage(format!("a worker is started by kmark itself, not by hand ({e})"));
-    let requests = File::open(format!("/dev/fd/{REQUESTS_FD}")).map_err(no_pipe)?;
-    let mut replies = OpenOptions::new().write(true).open(format!("/dev/fd/{REPLIES_FD}")).map_err(no_pipe)?;
-    let mut state = Worker { family, device, impls, prepared: None };
-    for line in BufReader::new(requests).lines() {
-        let Ok(line) = line else { break };
-        let request: Request = serde_json::from_str(&line)
+    let mut requests = BufReader::new(File::from(take_pipe(REQUESTS_FD).map_err(no_pipe)?));
+    let mut replies = File::from(take_pipe(REPLIES_FD).map_err(no_pipe)?);
+    let mut line = String::new();
+    requests.read_line(&mut line).map_err(no_pipe)?;
+    let Some(key) = Key::of_line(&line) else { return Ok(()) }; // the host is gone already
+    let (mut incoming, mut outgoing) = (Seal::new(&key, Way::Request), Seal::new(&key, Way::Reply));
+    let mut state = Worker { family, device: open(), impls, prepared: None };
+    loop {
+        let mut line = Vec::new();
+        match requests.read_until(b'\n', &mut line) {
+            Ok(n) if n > 0 => {}
+            _ => return Ok(()),
+        }
+        let text = incoming
+            .open(&line)
+            .ok_or_else(|| Error::own(format!("worker {family}: somebody else than the host sent a request")))?;
+        let request: Request = serde_json::from_slice(text)
             .map_err(|e| Error::own(format!("worker {family}: the host sent something else than a request: {e}")))?;
         let reply = state.answer(request);
-        let mut text = serde_json::to_string(&reply).expect("replies are plain data");
-        text.push('\n');
-        if replies.write_all(text.as_bytes()).is_err() || reply == Reply::Bye {
-            break;
+        let text = serde_json::to_string(&reply).expect("replies are plain data");
+        if replies.write_all(outgoing.close(&text).as_bytes()).is_err() || reply == Reply::Bye {
+            return Ok(());
         }
     }
-    Ok(())
 }
 
 /// The impls that are in this program, and kernels in files.
@@ -89,7 +103,7 @@ impl Impls for BuiltIn {
 struct Worker<'a> {
     family: &'a str,
     /// Or why it could not be opened.
-    device: std::result::Result<Box<dyn Device>, String>,
+    device: Opened,
     impls: &'a dyn Impls,
     prepared: Option<Prepared>,
 }
@@ -110,6 +124,9 @@ impl Launch for Rotation {
     fn launch(&mut self) -> std::result::Result<(), Fault> {
         self.0.iter_mut().try_for_each(|l| l.launch())
     }
+    fn witness(&mut self) -> std::result::Result<(), Fault> {
+        self.0.iter_mut().try_for_each(|l| l.witness())
+    }
     fn settle(&mut self) -> std::result::Result<(), Fault> {
         self.0.iter_mut().try_for_each(|l| l.settle())
     }
@@ -119,7 +136,7 @@ impl Launch for Rotation {
 }
 
 /// Apart from the worker, so that what is prepared can be changed meanwhile.
-fn opened(device: &std::result::Result<Box<dyn Device>, String>) -> std::result::Result<&dyn Device, Fault> {
+fn opened(device: &Opened) -> std::result::Result<&dyn Device, Fault> {
     device.as_deref().map_err(|why| Fault::new(Status::Unavailable, why.clone()))
 }
 
@@ -165,8 +182,9 @@ impl Worker<'_> {
                 Reply::Compared { problems, busy_ns: busy() }
             }
             Request::Prepare { case, impl_name, mode } => {
-                let (times, Built { kernels, notes, contract, .. }) = self.prepare(case, &impl_name, mode)?;
-                Reply::Prepared { times, kernels, notes, contract, busy_ns: busy() }
+                let (times, Built { kernels, notes, libraries, contract, .. }) =
+                    self.prepare(case, &impl_name, mode)?;
+                Reply::Prepared { times, kernels, notes, libraries, contract, busy_ns: busy() }
             }
             Request::Sample { impl_name, rule, warmup, gate } => {
                 let device = opened(&self.device)?;
@@ -229,6 +247,9 @@ impl Worker<'_> {
         launches[0].launch()?;
         device.wait()?;
         let first_call_ns = start.elapsed().as_nanos() as f64;
+        let start = Instant::now();
+        launches[0].settle()?;
+        let settle_ns = launches[0].settles().then(|| start.elapsed().as_nanos() as f64);
         let launch = match mode {
             Mode::Graph => {
                 prepared.problems.iter().try_for_each(|p| p.reset())?;
@@ -244,6 +265,7 @@ impl Worker<'_> {
             tune_ns: built.tune_ns,
             plan_ns: Some(plan_ns),
             first_call_ns: Some(first_call_ns),
+            settle_ns,
         };
         Ok((times, built))
     }

@@ -78,6 +78,7 @@ impl Device for Cpu {
             timed.launch.launch()?;
         }
         let ns = start.elapsed().as_nanos() as f64 / timed.batch as f64;
+        timed.launch.witness()?;
         // A clock step of zero would be a time of nothing; half a nanosecond is below any clock's step.
         Ok(Sample { ns: ns.max(0.5), clock_mhz })
     }

@@ -15,10 +15,14 @@ use std::time::Instant;
 
 type Handle = *mut c_void;
 
+/// The text of this file, for the hashes of whoever stands on it.
+pub const SOURCE: &str = include_str!("cublaslt.rs");
+
 functions! {
     #[allow(non_snake_case)]
     struct Table {
         cublasLtCreate: fn(handle: *mut Handle);
+        cublasLtGetVersion: fn();
         cublasLtMatmulDescCreate: fn(desc: *mut Handle, compute: c_int, scale: c_int);
         cublasLtMatmulDescDestroy: fn(desc: Handle);
         cublasLtMatmulDescSetAttribute: fn(desc: Handle, attribute: c_int, value: *const c_void, size: usize);
@@ -273,6 +277,9 @@ impl Matmul {
             format!("workspace {} bytes of {WORKSPACE} allowed", self.choice.workspace),
             self.library.path.clone(),
         ];
+        // SAFETY: takes nothing; the number is smaller than an int.
+        let version = unsafe { self.library.table.cublasLtGetVersion() };
+        self.built.libraries = format!("cuBLASLt {version}");
         Ok(())
     }
 }

@@ -6,7 +6,8 @@ use super::driver::{Address, Function, Module, Queue};
 use super::jit::{HEADERS, Jit, Source};
 use super::memory::Raw;
 use crate::Fault;
-use crate::buffer::{GUARD_BYTE, POISON_BYTE};
+use crate::buffer::POISON_BYTE;
+use crate::guard;
 use kmark_core::dtype::DType;
 use kmark_core::fill::{Fill, GAP_BYTE, key};
 use kmark_core::tensor::TensorSpec;
@@ -32,6 +33,7 @@ pub struct Engine {
 struct Functions {
     fill: Function,
     set_gaps: Function,
+    guard_gaps: Function,
     find_other: Function,
     find_gaps: Function,
     hash: Function,
@@ -92,12 +94,14 @@ impl Engine {
             prelude: "",
             text: include_str!("device/engine.cu"),
             headers: HEADERS,
+            folder: None,
             flags: vec!["--fmad=false".into()],
         };
         let module = queue.module(&jit.compile(&source, arch)?.cubin)?;
         let functions = Functions {
             fill: module.function("km_fill")?,
             set_gaps: module.function("km_set_gaps")?,
+            guard_gaps: module.function("km_guard_gaps")?,
             find_other: module.function("km_find_other")?,
             find_gaps: module.function("km_find_gaps")?,
             hash: module.function("km_hash")?,
@@ -186,14 +190,30 @@ impl Engine {
     /// NaN in every row, a guard between the rows.
     pub fn poison(&self, spec: &TensorSpec, address: Address) -> Result<(), Fault> {
         self.queue.set(address, POISON_BYTE, spec.bytes())?;
-        self.fill_gaps(spec, address, GUARD_BYTE)
+        self.guard_gaps(spec, address)
     }
 
-    /// Bytes from `from` on that are not `value`; what is found is added at `found`.
-    pub fn find_other(&self, from: Address, bytes: usize, value: u8, found: Address) -> Result<(), Fault> {
-        let (mut ptr, mut bytes, mut value, mut found) = (from, bytes as i64, value as u32, found);
+    /// Makes what lies between the rows a guard; nothing if rows are adjacent.
+    fn guard_gaps(&self, spec: &TensorSpec, address: Address) -> Result<(), Fault> {
+        if spec.pitch == spec.row_len() {
+            return Ok(());
+        }
+        let (mut ptr, [mut rows, mut row, mut pitch], mut key) = (address, gaps_of(spec), guard::key());
+        let params = &mut [
+            (&raw mut ptr).cast(),
+            (&raw mut rows).cast(),
+            (&raw mut row).cast(),
+            (&raw mut pitch).cast(),
+            (&raw mut key).cast(),
+        ];
+        self.launch(&self.functions.guard_gaps, self.blocks((rows * (pitch - row)) as usize), 256, params)
+    }
+
+    /// Bytes from `from` on that are no guard any more; what is found is added at `found`.
+    pub fn find_other(&self, from: Address, bytes: usize, found: Address) -> Result<(), Fault> {
+        let (mut ptr, mut bytes, mut key, mut found) = (from, bytes as i64, guard::key(), found);
         let params =
-            &mut [(&raw mut ptr).cast(), (&raw mut bytes).cast(), (&raw mut value).cast(), (&raw mut found).cast()];
+            &mut [(&raw mut ptr).cast(), (&raw mut bytes).cast(), (&raw mut key).cast(), (&raw mut found).cast()];
         self.launch(&self.functions.find_other, self.blocks(bytes as usize), 256, params)
     }
 
@@ -202,7 +222,7 @@ impl Engine {
         if spec.pitch == spec.row_len() {
             return Ok(());
         }
-        let (mut ptr, mut old, mut value, mut found) = (at, old.unwrap_or(0), GUARD_BYTE as u32, found);
+        let (mut ptr, mut old, mut key, mut found) = (at, old.unwrap_or(0), guard::key(), found);
         let [mut rows, mut row, mut pitch] = gaps_of(spec);
         let params = &mut [
             (&raw mut ptr).cast(),
@@ -210,7 +230,7 @@ impl Engine {
             (&raw mut rows).cast(),
             (&raw mut row).cast(),
             (&raw mut pitch).cast(),
-            (&raw mut value).cast(),
+            (&raw mut key).cast(),
             (&raw mut found).cast(),
         ];
         self.launch(&self.functions.find_gaps, self.blocks((rows * (pitch - row)) as usize), 256, params)

@@ -22,8 +22,13 @@ pub struct Source<'a> {
     pub prelude: &'a str,
     pub text: &'a str,
     pub headers: &'a [(&'a str, &'a str)],
+    /// Where a user's own headers are looked for.
+    pub folder: Option<&'a Path>,
     pub flags: Vec<String>,
 }
+
+/// What everything is compiled with. Functions without a mark are the device's: there is no host here.
+pub const OPTIONS: [&str; 3] = ["--std=c++17", "--device-as-default-execution-space", "--ptxas-options=-v"];
 
 pub struct Jit {
     cache: Option<PathBuf>,
@@ -44,12 +49,13 @@ impl Jit {
     pub fn compile(&self, source: &Source, arch: &str) -> Result<Compiled, Fault> {
         let nvrtc = Self::nvrtc().map_err(|e| Fault::new(Status::Unavailable, e))?;
         let mut options = vec![format!("--gpu-architecture={arch}")];
-        // Functions without a mark are the device's: there is no host here.
-        options.extend(["--std=c++17", "--device-as-default-execution-space", "--ptxas-options=-v"].map(String::from));
+        options.extend(OPTIONS.map(String::from));
+        options.extend(source.folder.iter().map(|f| format!("--include-path={}", f.display())));
         options.extend(source.flags.iter().cloned());
         let text = format!("{}#line 1 \"{}\"\n{}", source.prelude, source.name, source.text);
         let headers = included(&text, source.headers);
-        let key = key(&text, &headers, &options, nvrtc.version);
+        let own = own_headers(&text, source.folder, &options);
+        let key = key(&text, &headers, &own, &options, nvrtc.version);
         if let Some(found) = self.cache.as_deref().and_then(|c| read(c, &key)) {
             return Ok(found);
         }
@@ -74,8 +80,7 @@ pub fn included<'a>(text: &str, known: &'a [(&'a str, &'a str)]) -> Vec<(&'a str
     let mut found: Vec<(&str, &str)> = Vec::new();
     let mut texts = vec![text];
     while let Some(text) = texts.pop() {
-        for line in text.lines().filter_map(|l| l.trim_start().strip_prefix("#include \"")) {
-            let name = line.split('"').next().unwrap_or("");
+        for name in names_included(text) {
             if let Some(header) = known.iter().find(|h| h.0 == name).filter(|h| !found.contains(h)) {
                 found.push(*header);
                 texts.push(header.1);
@@ -86,16 +91,58 @@ pub fn included<'a>(text: &str, known: &'a [(&'a str, &'a str)]) -> Vec<(&'a str
     found
 }
 
-fn key(text: &str, headers: &[(&str, &str)], options: &[String], version: (i32, i32)) -> String {
+/// What stands in the `#include` lines of a text, between quotes or angle brackets; the line's own words where neither is.
+fn names_included(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter_map(|line| {
+        let what = line.trim_start().strip_prefix('#')?.trim_start().strip_prefix("include")?.trim();
+        let quoted = what.strip_prefix('"').and_then(|w| w.split('"').next());
+        Some(quoted.or_else(|| what.strip_prefix('<').and_then(|w| w.split('>').next())).unwrap_or(what))
+    })
+}
+
+/// The files that `text` includes from a user's folders, those that these include, and what is in them. An include that
+/// names no file, but a macro, may be any file of the folder.
+pub fn own_headers(text: &str, folder: Option<&Path>, options: &[String]) -> Vec<(PathBuf, Vec<u8>)> {
+    let named = options.iter().filter_map(|o| o.strip_prefix("--include-path=").or_else(|| o.strip_prefix("-I")));
+    let folders: Vec<PathBuf> = folder.map(Path::to_path_buf).into_iter().chain(named.map(PathBuf::from)).collect();
+    let mut found: Vec<(PathBuf, Vec<u8>)> = Vec::new();
+    let mut texts = vec![(text.to_string(), None::<PathBuf>)];
+    while let Some((text, beside)) = texts.pop() {
+        for name in names_included(&text) {
+            let mut paths: Vec<PathBuf> = beside.iter().chain(&folders).map(|f| f.join(name)).collect();
+            if !name.contains('.') {
+                paths.extend(folder.and_then(|f| f.read_dir().ok()).into_iter().flatten().flatten().map(|e| e.path()));
+            }
+            for path in paths {
+                let Ok(bytes) = std::fs::read(&path) else { continue };
+                if !found.iter().any(|(known, _)| *known == path) {
+                    texts.push((String::from_utf8_lossy(&bytes).into_owned(), path.parent().map(Path::to_path_buf)));
+                    found.push((path, bytes));
+                }
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn key(
+    text: &str,
+    headers: &[(&str, &str)],
+    own: &[(PathBuf, Vec<u8>)],
+    options: &[String],
+    version: (i32, i32),
+) -> String {
     let mut h = blake3::Hasher::new();
-    let mut part = |text: &str| {
-        h.update(&(text.len() as u64).to_le_bytes());
-        h.update(text.as_bytes());
+    let mut part = |bytes: &[u8]| {
+        h.update(&(bytes.len() as u64).to_le_bytes());
+        h.update(bytes);
     };
-    part(text);
-    headers.iter().for_each(|(name, text)| (part(name), part(text)).1);
-    options.iter().for_each(|o| part(o));
-    part(&format!("{}.{}", version.0, version.1));
+    part(text.as_bytes());
+    headers.iter().for_each(|(name, text)| (part(name.as_bytes()), part(text.as_bytes())).1);
+    own.iter().for_each(|(path, bytes)| (part(path.as_os_str().as_encoded_bytes()), part(bytes)).1);
+    options.iter().for_each(|o| part(o.as_bytes()));
+    part(format!("{}.{}", version.0, version.1).as_bytes());
     h.finalize().to_hex()[..32].to_string()
 }
 
@@ -156,6 +203,33 @@ mod tests {
         let known = [("a.cuh", "#include \"b.cuh\"\n"), ("b.cuh", "int b;"), ("c.cuh", "int c;")];
         let found = included("#include \"a.cuh\"\nint x;", &known);
         assert_eq!(found.iter().map(|h| h.0).collect::<Vec<_>>(), ["a.cuh", "b.cuh"]);
+        let of = |headers: &[(&str, &str)]| key("", headers, &[], &[], (12, 8));
+        assert_ne!(of(&found), of(&[("a.cuh", "#include \"b.cuh\"\n"), ("b.cuh", "int b ;")]));
+    }
+
+    #[test]
+    fn a_users_headers_are_part_of_the_key_however_they_are_included() {
+        let folder = std::env::temp_dir().join(format!("kmark-own-{}", std::process::id()));
+        std::fs::create_dir_all(folder.join("sub")).unwrap();
+        let put = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
+        put("a.h", "#include \"sub/b.h\"\n");
+        put("sub/b.h", "# include <c.h>\n");
+        put("sub/c.h", "int c;");
+        put("other.h", "int other;");
+        let own = |text: &str| own_headers(text, Some(&folder), &[]);
+        let keys = |text: &str| key(text, &[], &own(text), &[], (12, 8));
+        let texts = ["  #include \"a.h\"", "#  include <a.h> // mine"];
+        for text in texts {
+            let names: Vec<_> = own(text).iter().map(|(p, _)| p.strip_prefix(&folder).unwrap().to_owned()).collect();
+            assert_eq!(names, ["a.h", "sub/b.h", "sub/c.h"].map(PathBuf::from), "{text}");
+        }
+        let before = texts.map(keys);
+        put("other.h", "int another;");
+        assert_eq!(before, texts.map(keys));
+        put("sub/c.h", "int d;");
+        assert!(texts.map(keys).iter().zip(&before).all(|(now, then)| now != then));
+        assert_eq!(own("#define A \"a.h\"\n#include A").len(), 4, "a macro may name any file");
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

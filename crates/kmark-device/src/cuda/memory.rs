@@ -1,8 +1,14 @@
-//! A card's memory for one tensor, with guard bands on both sides as on the host.
+//! A GPU's memory for one tensor, with guard bands on both sides as on the host.
+//!
+//! Beyond the bands a driver offers no page without access: it maps memory in pieces of 2 MiB, and what follows a block in
+//! its piece is another allocation of this process or nothing at all. A write that leaves the piece is an illegal address,
+//! which the driver reports; one that stays inside and passes over a whole band meets the band or the values of another
+//! tensor, or memory that nobody reads.
 
 use super::driver::{Address, Queue};
 use crate::Fault;
-use crate::buffer::{GUARD_BYTE, GUARD_BYTES};
+use crate::buffer::extent;
+use crate::guard;
 use kmark_core::tensor::TensorSpec;
 use std::sync::Arc;
 
@@ -45,15 +51,16 @@ pub struct Block {
 
 impl Block {
     pub fn new(queue: &Arc<Queue>, spec: &TensorSpec) -> Result<Block, Fault> {
-        let (offset, bytes) = (spec.offset * spec.dtype.size(), spec.bytes());
-        // As on the host: whole lines, then the guard.
-        let all = (bytes + offset).div_ceil(64) * 64 + 2 * GUARD_BYTES;
+        let (bytes, (before, all)) = (spec.bytes(), extent(spec));
         let no_room =
             |f: Fault| Fault::new(f.status, format!("no memory for {} ({bytes} bytes): {}", spec.name, f.message));
         let raw = Raw::new(queue, all).map_err(no_room)?;
-        let block = Block { raw, before: GUARD_BYTES + offset, bytes };
-        queue.set(block.raw.address, GUARD_BYTE, block.before)?;
-        queue.set(block.address() + bytes as u64, GUARD_BYTE, all - block.before - bytes)?;
+        let block = Block { raw, before, bytes };
+        for (address, bytes) in block.guards() {
+            let mut band = vec![0; bytes];
+            guard::fill(&mut band, address);
+            queue.upload(address, &band)?;
+        }
         Ok(block)
     }
 

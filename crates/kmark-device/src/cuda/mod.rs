@@ -2,7 +2,7 @@
 //! is said and nothing panics. Knows no op: kernels and oracles come as text.
 
 mod compare;
-mod cublaslt;
+pub mod cublaslt;
 pub mod directives;
 mod driver;
 mod engine;
@@ -12,7 +12,7 @@ mod library;
 mod memory;
 mod nvml;
 mod nvrtc;
-mod prelude;
+pub mod prelude;
 mod problem;
 mod program;
 mod sample;
@@ -163,7 +163,10 @@ impl Device for Cuda {
     }
 
     fn sample(&self, timed: Timed) -> Result<Sample, Fault> {
-        sample::sample(self, timed)
+        let Timed { launch, buffers, prepare, mode, batch } = timed;
+        let sample = sample::sample(self, Timed { launch: &mut *launch, buffers, prepare, mode, batch })?;
+        launch.witness()?;
+        Ok(sample)
     }
 
     fn wait(&self) -> Result<(), Fault> {

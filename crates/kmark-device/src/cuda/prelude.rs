@@ -9,6 +9,9 @@ use kmark_core::op::{AttrKind, Op};
 use kmark_core::tensor::{Role, TensorSpec};
 use std::fmt::Write;
 
+/// The text of this file: it decides what a kernel sees, so it is part of every kernel's hash.
+pub const SOURCE: &str = include_str!("prelude.rs");
+
 /// A tensor that the op has in this case, or in one with other attributes.
 pub struct Slot {
     pub name: &'static str,

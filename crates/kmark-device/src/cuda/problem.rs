@@ -8,7 +8,7 @@ use super::engine::Found;
 use super::memory::{Block, Raw};
 use super::prelude::{For, SLOTS, Slot, pack, slots};
 use super::program::{KernelFile, Step, Text, address};
-use crate::buffer::{Buffer, Buffers, GUARD_BYTE, GUARD_BYTES};
+use crate::buffer::{Buffer, Buffers, extent};
 use crate::problem::{Problem, derive};
 use crate::{Device, Fault};
 use kmark_core::case::Case;
@@ -195,7 +195,7 @@ impl CardProblem {
         for (t, spec) in self.specs.iter().enumerate() {
             let found = |which| scratch + 8 * layout.found(t, which) as u64;
             for (which, (from, bytes)) in self.block(t).guards().into_iter().enumerate() {
-                engine.find_other(from, bytes, GUARD_BYTE, found(which))?;
+                engine.find_other(from, bytes, found(which))?;
             }
             match (spec.role, &self.pristine[t]) {
                 // Gaps of inputs are inputs: whoever changes one is caught by their hash.
@@ -217,9 +217,8 @@ impl CardProblem {
         for (t, spec) in self.specs.iter().enumerate() {
             let name = spec.name;
             if let Some((_, highest)) = found(t, 0) {
-                let before = GUARD_BYTES + spec.offset * spec.dtype.size();
-                problems
-                    .push(format!("memory was written {} bytes before the start of {name}", before as u64 - highest));
+                let ago = extent(spec).0 as u64 - highest;
+                problems.push(format!("memory was written {ago} bytes before the start of {name}"));
             }
             if let Some((lowest, _)) = found(t, 1) {
                 problems.push(format!("memory was written {} bytes past the end of {name}", lowest + 1));

@@ -12,6 +12,7 @@ use kmark_core::case::Case;
 use kmark_core::op::Op;
 use kmark_core::record::{KernelFigures, Status};
 use std::ffi::c_void;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -24,7 +25,7 @@ pub struct KernelFile<'a> {
     pub directives: Directives,
     pub headers: &'a [(&'a str, &'a str)],
     /// A folder for `#include`, if the file has one.
-    pub folder: Option<String>,
+    pub folder: Option<PathBuf>,
 }
 
 #[derive(Clone)]
@@ -92,11 +93,11 @@ impl KernelFile<'_> {
         let mut before = prelude(op, case, &self.directives.constants, reader).map_err(bad)?;
         before.push_str(more);
         let mut flags = self.directives.flags.clone();
-        flags.extend(self.folder.iter().map(|f| format!("--include-path={f}")));
         if reader == For::Oracle {
             flags.push("--fmad=false".into());
         }
-        let source = Source { name: &self.name, prelude: &before, text, headers: self.headers, flags };
+        let folder = self.folder.as_deref();
+        let source = Source { name: &self.name, prelude: &before, text, headers: self.headers, folder, flags };
         jit.compile(&source, arch).map(|c| (c.cubin, c.log))
     }
 
@@ -144,7 +145,7 @@ impl KernelFile<'_> {
         Ok(Program {
             steps,
             args,
-            built: Built { build_ns: Some(build_ns), tune_ns: None, kernels, notes, contract: None },
+            built: Built { build_ns: Some(build_ns), kernels, notes, ..Built::default() },
             queue: Arc::clone(cuda.queue()),
             _workspace: workspace,
             _buffers: buffers.clone(),

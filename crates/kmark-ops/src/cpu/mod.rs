@@ -27,6 +27,46 @@ pub struct CpuImpl {
     pub bind: fn(&Case, &Buffers) -> Box<dyn Launch>,
 }
 
+/// Every file of ours that CPU implementations of several ops stand on.
+const SHARED: &[(&str, &str)] = &[
+    ("attention.rs", include_str!("attention.rs")),
+    ("elem.rs", include_str!("elem.rs")),
+    ("f8.rs", include_str!("f8.rs")),
+    ("jobs.rs", include_str!("jobs.rs")),
+    ("mod.rs", include_str!("mod.rs")),
+    ("product.rs", include_str!("product.rs")),
+    ("rows.rs", include_str!("rows.rs")),
+    ("matmul", kmark_device::cpu::matmul::SOURCE),
+    ("geometry", include_str!("../truth/attention.rs")),
+    ("dense", include_str!("../truth/attention/dense.rs")),
+    ("paged", include_str!("../truth/attention/paged.rs")),
+    ("blocks of products", include_str!("../truth/product.rs")),
+];
+
+/// Crates whose code runs inside of launches.
+const CRATES: &[&str] = &["gemm", "half", "libm", "pulp", "rayon"];
+
+/// The lines of `Cargo.lock` that pin them and what belongs to them: `gemm-f32` is of `gemm`.
+fn pinned(lock: &str) -> impl Iterator<Item = &str> {
+    let ours =
+        |name: &str| CRATES.iter().any(|c| name.strip_prefix(c).is_some_and(|r| r.is_empty() || r.starts_with('-')));
+    lock.split("[[package]]").filter(move |package| {
+        let name = package.lines().find_map(|l| l.strip_prefix("name = "));
+        name.is_some_and(|n| ours(n.trim_matches('"')))
+    })
+}
+
+/// Of an implementation's own text and of everything that it stands on.
+fn hash(own: &[&str]) -> String {
+    let shared = SHARED.iter().map(|(_, text)| *text);
+    let mut h = blake3::Hasher::new();
+    for part in own.iter().copied().chain(shared).chain(pinned(include_str!("../../../../Cargo.lock"))) {
+        h.update(&(part.len() as u64).to_le_bytes());
+        h.update(part.as_bytes());
+    }
+    h.finalize().to_hex()[..16].to_string()
+}
+
 /// Plain loops do some 200 million to a billion operations in a second; a case takes dozens of launches.
 const NAIVE_FLOPS: u64 = 10_000_000_000;
 
@@ -38,18 +78,7 @@ impl Impl for CpuImpl {
         self.about
     }
     fn hash(&self) -> String {
-        let mut h = blake3::Hasher::new();
-        let shared = [
-            include_str!("elem.rs"),
-            include_str!("f8.rs"),
-            include_str!("jobs.rs"),
-            include_str!("product.rs"),
-            include_str!("rows.rs"),
-        ];
-        for part in [self.name, self.source].into_iter().chain(shared) {
-            h.update(part.as_bytes());
-        }
-        h.finalize().to_hex()[..16].to_string()
+        hash(&[self.name, self.source])
     }
     fn supports(&self, case: &Case) -> Result<(), String> {
         let Some(cost) = crate::find(&case.op).map(|entry| entry.op.cost(case)) else { return Ok(()) };
@@ -176,4 +205,32 @@ pub fn add_up<A: Real>(partials: Vec<Vec<A>>) -> Vec<A> {
         }
     }
     total
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_of_this_folder_is_in_the_hash() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cpu");
+        for file in std::fs::read_dir(folder).unwrap() {
+            let path = file.unwrap().path();
+            let text = std::fs::read_to_string(&path).unwrap();
+            assert!(SHARED.iter().any(|(_, shared)| *shared == text), "{} is not", path.display());
+        }
+        assert_ne!(hash(&["a"]), hash(&["b"]));
+        assert_ne!(hash(&["ab", ""]), hash(&["a", "b"]));
+    }
+
+    #[test]
+    fn the_crates_inside_of_launches_are_pinned_by_the_hash() {
+        let lock = include_str!("../../../../Cargo.lock");
+        let names: Vec<&str> = pinned(lock).filter_map(|p| p.lines().find_map(|l| l.strip_prefix("name = "))).collect();
+        for wanted in ["\"gemm\"", "\"gemm-f32\"", "\"half\"", "\"libm\"", "\"pulp\"", "\"rayon-core\""] {
+            assert!(names.contains(&wanted), "{wanted}: {names:?}");
+        }
+        assert!(pinned(lock).all(|p| p.contains("version = ") && p.contains("checksum = ")));
+        assert!(!names.contains(&"\"serde\""));
+    }
 }

@@ -5,7 +5,7 @@ use kmark_core::case::Case;
 use kmark_core::dtype::DType;
 use kmark_core::record::Status;
 use kmark_device::buffer::{Buffer, Buffers};
-use kmark_device::cuda::{Matmul, Matrix, Product};
+use kmark_device::cuda::{Matmul, Matrix, Product, cublaslt};
 use kmark_device::{Device, Fault, Impl, Launch};
 
 pub struct CublasLt;
@@ -18,7 +18,9 @@ impl Impl for CublasLt {
         "NVIDIA's library, the fastest of the algorithms that its heuristic offers"
     }
     fn hash(&self) -> String {
-        blake3::hash(include_bytes!("cublaslt.rs")).to_hex()[..16].to_string()
+        let mut h = blake3::Hasher::new();
+        h.update(include_bytes!("cublaslt.rs")).update(cublaslt::SOURCE.as_bytes());
+        h.finalize().to_hex()[..16].to_string()
     }
     fn device(&self) -> &'static str {
         "cuda"

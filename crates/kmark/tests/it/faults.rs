@@ -57,8 +57,8 @@ fn memory_without_end_is_ended() {
 }
 
 #[test]
-fn nonsense_on_the_protocol_is_recorded() {
-    becomes("fault/garbage", "crashed", 6, "nonsense", &[]);
+fn a_forged_answer_is_recorded_as_that() {
+    becomes("fault/garbage", "crashed", 6, "something wrote to the worker's pipe", &[]);
 }
 
 #[test]

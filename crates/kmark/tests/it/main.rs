@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod baselines;
+mod cheats;
 mod cuda;
 mod faults;
 mod lists;

@@ -3,6 +3,7 @@
 
 use crate::{kmark, records, text};
 use command_fds::{CommandFdExt, FdMapping};
+use kmark::seal::{Key, Seal, Way};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ fn root() -> PathBuf {
 }
 
 /// An interpreter that has NumPy; `./check` makes one.
-fn python() -> PathBuf {
+pub fn python() -> PathBuf {
     std::env::var_os("KMARK_PYTHON").map_or_else(|| root().join("target/numpy-env/bin/python"), PathBuf::from)
 }
 
@@ -182,9 +183,13 @@ fn plays(mut command: Command) {
     let mut child = command.stdin(Stdio::null()).spawn().unwrap();
     drop(command);
     let mut replies = BufReader::new(replies).lines();
+    let key = Key::draw().unwrap();
+    let (mut outgoing, mut incoming) = (Seal::new(&key, Way::Request), Seal::new(&key, Way::Reply));
+    write!(requests, "{}", key.line()).unwrap();
     for (request, expected) in transcript() {
-        writeln!(requests, "{request}").unwrap();
-        let reply: Value = serde_json::from_str(&replies.next().expect("an answer").unwrap()).unwrap();
+        write!(requests, "{}", outgoing.close(&request.to_string())).unwrap();
+        let line = replies.next().expect("an answer").unwrap() + "\n";
+        let reply: Value = serde_json::from_slice(incoming.open(line.as_bytes()).expect("sealed")).unwrap();
         assert_eq!(redacted(&reply), expected, "to {request}");
     }
     assert!(child.wait().unwrap().success());

@@ -58,6 +58,27 @@ KERNEL km_set_gaps(u8* ptr, i64 rows, i64 row_bytes, i64 pitch_bytes, u32 value)
         ptr[i / gap * pitch_bytes + row_bytes + i % gap] = (u8)value;
 }
 
+DEVICE u64 mixed(u64 z) {
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+    return z ^ (z >> 31);
+}
+
+// The byte of a guard that belongs at a place; as `guard.rs` has it.
+DEVICE u8 guard_byte(u64 key, const u8* at) {
+    u64 address = (u64)at;
+    return (u8)(mixed(key + (address >> 3)) >> (8 * (address & 7)));
+}
+
+// Makes the bytes behind each row a guard.
+KERNEL km_guard_gaps(u8* ptr, i64 rows, i64 row_bytes, i64 pitch_bytes, u64 key) {
+    i64 gap = pitch_bytes - row_bytes, step = (i64)gridDim.x * blockDim.x;
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < rows * gap; i += step) {
+        u8* at = ptr + i / gap * pitch_bytes + row_bytes + i % gap;
+        *at = guard_byte(key, at);
+    }
+}
+
 struct Found { u64 lowest, highest, count; };
 
 DEVICE void found(Found* f, u64 at) {
@@ -66,26 +87,20 @@ DEVICE void found(Found* f, u64 at) {
     atomicAdd(&f->count, 1ull);
 }
 
-// Bytes of a range that are not `value`.
-KERNEL km_find_other(const u8* ptr, i64 bytes, u32 value, Found* f) {
+// Bytes of a range that are no guard.
+KERNEL km_find_other(const u8* ptr, i64 bytes, u64 key, Found* f) {
     i64 step = (i64)gridDim.x * blockDim.x;
     for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < bytes; i += step)
-        if (ptr[i] != value) found(f, i);
+        if (ptr[i] != guard_byte(key, ptr + i)) found(f, i);
 }
 
-// Rows behind which a byte is not `value`, or, if there is an `old`, not what stood there.
-KERNEL km_find_gaps(const u8* ptr, const u8* old, i64 rows, i64 row_bytes, i64 pitch_bytes, u32 value, Found* f) {
+// Rows behind which a byte is no guard, or, if there is an `old`, not what stood there.
+KERNEL km_find_gaps(const u8* ptr, const u8* old, i64 rows, i64 row_bytes, i64 pitch_bytes, u64 key, Found* f) {
     i64 gap = pitch_bytes - row_bytes, step = (i64)gridDim.x * blockDim.x;
     for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < rows * gap; i += step) {
         i64 at = i / gap * pitch_bytes + row_bytes + i % gap;
-        if (ptr[at] != (old ? old[at] : (u8)value)) found(f, i / gap);
+        if (ptr[at] != (old ? old[at] : guard_byte(key, ptr + at))) found(f, i / gap);
     }
-}
-
-DEVICE u64 mixed(u64 z) {
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-    return z ^ (z >> 31);
 }
 
 // Adds to `sum` a mix of each byte group and its place: changes anywhere show, in whatever order blocks run. The range
