@@ -153,6 +153,10 @@ impl Launch for PythonLaunch {
         }
     }
 
+    fn settles(&self) -> bool {
+        true
+    }
+
     fn refresh(&mut self) -> Result<(), Fault> {
         Python::attach(|py| {
             let refreshed = self.bound.call_method0(py, "refresh");

@@ -1,5 +1,5 @@
-//! The engine's own kernels (`device/engine.cu`), loaded once per device: inputs, poison, guards, hashes; flush, blocker
-//! and clocks.
+//! The engine's own kernels (`device/engine.cu`), loaded once per device: inputs, poison, wrong values, guards, hashes;
+//! flush, blocker and clocks.
 
 use super::directives::Shape;
 use super::driver::{Address, Function, Module, Queue};
@@ -7,6 +7,7 @@ use super::jit::{HEADERS, Jit, Source};
 use super::memory::Raw;
 use crate::Fault;
 use crate::buffer::{GUARD_BYTE, POISON_BYTE};
+use crate::decoy::Pieces;
 use kmark_core::dtype::DType;
 use kmark_core::fill::{Fill, GAP_BYTE, key};
 use kmark_core::tensor::TensorSpec;
@@ -21,7 +22,7 @@ pub struct Engine {
     /// Words that host and device share: the blocker's flag and its status.
     flag: *mut u32,
     flag_address: Address,
-    /// Stamps before and after a sample, one per multiprocessor, and where they arrive on the host.
+    /// Stamps before and after a sample, one per multiprocessor; behind them, how many pieces of outputs differ.
     stamps: Raw,
     _module: Module,
     queue: Arc<Queue>,
@@ -33,6 +34,9 @@ struct Functions {
     find_other: Function,
     find_gaps: Function,
     hash: Function,
+    disguise: Function,
+    hash_pieces: Function,
+    glance: Function,
     flush_write: Function,
     flush_read: Function,
     hold: Function,
@@ -58,6 +62,35 @@ pub struct Found {
 
 impl Found {
     pub const NONE: Found = Found { lowest: u64::MAX, highest: 0, count: 0 };
+}
+
+/// A tensor as rows, as the kernels' struct.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct Strided {
+    ptr: u64,
+    /// Those of gaps between rows included.
+    elems: i64,
+    row: i64,
+    pitch: i64,
+    dtype: i64,
+}
+
+impl Strided {
+    pub fn of(spec: &TensorSpec, address: Address) -> Strided {
+        let elems = (spec.bytes() / spec.dtype.size()) as i64;
+        let (row, pitch) = (spec.row_len() as i64, spec.pitch as i64);
+        Strided { ptr: address, elems, row: row.max(1), pitch: pitch.max(1), dtype: number(spec.dtype) }
+    }
+}
+
+/// What becomes of the hashes of pieces, by the kernel's numbers.
+#[derive(Clone, Copy)]
+pub enum Hashing {
+    Keep,
+    Compare,
+    Renew,
+    Loosen,
 }
 
 /// Arguments of `km_fill`, as the kernel's struct.
@@ -96,6 +129,9 @@ impl Engine {
             find_other: module.function("km_find_other")?,
             find_gaps: module.function("km_find_gaps")?,
             hash: module.function("km_hash")?,
+            disguise: module.function("km_disguise")?,
+            hash_pieces: module.function("km_hash_pieces")?,
+            glance: module.function("km_glance")?,
             flush_write: module.function("km_flush_write")?,
             flush_read: module.function("km_flush_read")?,
             hold: module.function("km_hold")?,
@@ -111,7 +147,7 @@ impl Engine {
             flush: Raw::new(queue, 2 * l2_bytes.max(1 << 20))?,
             flag,
             flag_address,
-            stamps: Raw::new(queue, 2 * STAMPS * 16)?,
+            stamps: Raw::new(queue, 2 * STAMPS * 16 + 8)?,
             _module: module,
             queue: Arc::clone(queue),
         };
@@ -120,6 +156,10 @@ impl Engine {
         engine.stamp(0)?;
         engine.flush()?;
         engine.hold(0)?;
+        let nothing = Pieces { start: 0, stride: 1, count: 0, of: 0 };
+        let nowhere = Strided { ptr: engine.stamps.address, elems: 0, row: 1, pitch: 1, dtype: 0 };
+        engine.disguise(nowhere, nothing, 0)?;
+        engine.hash_pieces(nowhere, nothing, engine.stamps.address, Hashing::Compare)?;
         engine.queue.wait()?;
         Ok(engine)
     }
@@ -214,6 +254,54 @@ impl Engine {
         self.launch(&self.functions.hash, self.blocks(bytes.div_ceil(8)), 256, params)
     }
 
+    /// Gives the elements of some pieces wrong values.
+    pub fn disguise(&self, at: Strided, pieces: Pieces, word: u64) -> Result<(), Fault> {
+        let (mut at, Pieces { mut start, mut stride, mut count, mut of }, mut word) = (at, pieces, word);
+        let params = &mut [
+            (&raw mut at).cast(),
+            (&raw mut start).cast(),
+            (&raw mut stride).cast(),
+            (&raw mut count).cast(),
+            (&raw mut of).cast(),
+            (&raw mut word).cast(),
+        ];
+        self.launch(&self.functions.disguise, self.blocks(count as usize * 32), 256, params)
+    }
+
+    /// Hashes some pieces and keeps the hashes, counts how many are not the kept ones, or forgets those that are not.
+    pub fn hash_pieces(&self, at: Strided, pieces: Pieces, kept: Address, what: Hashing) -> Result<(), Fault> {
+        let (mut at, Pieces { mut start, mut stride, mut count, mut of }) = (at, pieces);
+        let (mut kept, mut what, mut differing) = (kept, what as u32, self.differing());
+        let params = &mut [
+            (&raw mut at).cast(),
+            (&raw mut start).cast(),
+            (&raw mut stride).cast(),
+            (&raw mut count).cast(),
+            (&raw mut of).cast(),
+            (&raw mut kept).cast(),
+            (&raw mut what).cast(),
+            (&raw mut differing).cast(),
+        ];
+        self.launch(&self.functions.hash_pieces, self.blocks(count as usize * 32), 256, params)
+    }
+
+    /// Where differing pieces are counted.
+    fn differing(&self) -> Address {
+        self.stamps.address + 2 * STAMPS as u64 * 16
+    }
+
+    /// Begins to count differing pieces anew.
+    pub fn count_anew(&self) -> Result<(), Fault> {
+        self.queue.set(self.differing(), 0, 8)
+    }
+
+    /// Elements chosen by a word, as doubles at `to`.
+    pub fn glance(&self, at: Strided, word: u64, count: usize, to: Address) -> Result<(), Fault> {
+        let (mut at, mut word, mut count, mut to) = (at, word, count as i64, to);
+        let params = &mut [(&raw mut at).cast(), (&raw mut word).cast(), (&raw mut count).cast(), (&raw mut to).cast()];
+        self.launch(&self.functions.glance, self.blocks(count as usize), 256, params)
+    }
+
     /// Empties the cache: a buffer of twice its size is written, then read back, so that no dirty line is left whose
     /// writing would fall into the sample.
     pub fn flush(&self) -> Result<(), Fault> {
@@ -263,16 +351,18 @@ impl Engine {
         self.launch(&self.functions.stamp, self.sms, 32, &mut [(&raw mut to).cast(), (&raw mut count).cast()])
     }
 
-    /// The multiprocessors' clock between the stamps in MHz: the median over those that were stamped twice.
-    pub fn clock_mhz(&self) -> Result<Option<f64>, Fault> {
+    /// The multiprocessors' clock between the stamps in MHz, which is the median over those that were stamped twice; and
+    /// how many pieces were found to differ.
+    pub fn read_back(&self) -> Result<(Option<f64>, u64), Fault> {
         let words: Vec<u64> = self.stamps.download()?;
-        let (before, after) = words.split_at(2 * STAMPS);
+        let (stamps, differing) = words.split_at(4 * STAMPS);
+        let (before, after) = stamps.split_at(2 * STAMPS);
         let mhz = |(a, b): (&[u64], &[u64])| {
             let (cycles, ns) = (b[0].checked_sub(a[0])?, b[1].checked_sub(a[1])?);
             (a[1] > 0 && ns > 0).then(|| cycles as f64 * 1e3 / ns as f64)
         };
         let all: Vec<f64> = before.chunks(2).zip(after.chunks(2)).take(self.sms as usize).filter_map(mhz).collect();
-        Ok((!all.is_empty()).then(|| kmark_core::stats::median(&all)))
+        Ok(((!all.is_empty()).then(|| kmark_core::stats::median(&all)), differing[0]))
     }
 
     pub fn empty(&self) -> Result<(), Fault> {
