@@ -34,7 +34,20 @@ pub struct Roofs {
     pub cache_bytes: Option<u64>,
 }
 
+/// The best product that was measured is no hard limit: another shape may suit the machine better by so much.
+const MATRIX_MARGIN: f64 = 1.25;
+/// Nor is a pattern of traffic: a kernel whose mix of reads and writes lies between two patterns, or whose bursts suit the
+/// memory better, is faster by a little (0.8 % seen on an H200).
+const TRAFFIC_MARGIN: f64 = 1.01;
+
 impl Roofs {
+    /// Seconds below which a time of the case cannot be true, margins included: no launch on a cold cache can have moved
+    /// its bytes or done its arithmetic in less.
+    pub fn impossible_seconds(&self, cost: &Cost, dtype: DType) -> f64 {
+        let matrix = self.for_flops(dtype).map_or(0.0, |roof| cost.flops as f64 / roof);
+        (self.least_traffic_seconds(cost) / TRAFFIC_MARGIN).max(matrix / MATRIX_MARGIN)
+    }
+
     /// Seconds below which no launch can have moved the bytes of the case: what it read came from memory, what it wrote
     /// may still be on its way there.
     pub fn least_traffic_seconds(&self, cost: &Cost) -> f64 {
@@ -94,5 +107,7 @@ mod tests {
         assert_eq!(roofs.least_seconds(&cost(10), DType::F32), 10.0);
         assert_eq!(roofs.least_seconds(&cost(5000), DType::Bf16), 50.0, "bf16 accumulates in f32");
         assert_eq!(roofs.least_seconds(&cost(5000), DType::F64), 10.0, "no roof of that kind");
+        assert_eq!(roofs.impossible_seconds(&cost(5000), DType::F32), 40.0);
+        assert_eq!(roofs.impossible_seconds(&cost(10), DType::F32), 10.0 / 1.01);
     }
 }

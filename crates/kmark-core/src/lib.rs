@@ -1,6 +1,7 @@
 //! Floor 0 of Kernelmark: its words. Nothing here knows a device, opens a file or prints.
 
 pub mod case;
+pub mod consistent;
 pub mod cost;
 pub mod dtype;
 pub mod fill;

@@ -27,6 +27,10 @@ pub enum Status {
     BuildFailed,
     /// Timed, but verification was switched off.
     Unverified,
+    /// Right, but slower whenever the values are new: it remembers results or skips work, so its times are of no launch.
+    Inconsistent,
+    /// Right and timed, but faster than the machine can be: something is wrong with the times.
+    Impossible,
 }
 
 impl Status {
@@ -41,18 +45,25 @@ impl Status {
             Status::Hung => "hung",
             Status::BuildFailed => "build-failed",
             Status::Unverified => "unverified",
+            Status::Inconsistent => "inconsistent",
+            Status::Impossible => "impossible",
         }
     }
 
     /// Whether a record of this status carries times.
     pub fn is_timed(self) -> bool {
+        matches!(self, Status::Ok | Status::Unverified | Status::Impossible)
+    }
+
+    /// Whether those times may be compared with others.
+    pub fn is_comparable(self) -> bool {
         matches!(self, Status::Ok | Status::Unverified)
     }
 
     /// Whether this status makes the run fail: an impl that does not claim the case, or whose library is not there,
     /// does not.
     pub fn is_failure(self) -> bool {
-        matches!(self, Status::Wrong | Status::OutOfMemory | Status::Crashed | Status::Hung | Status::BuildFailed)
+        !matches!(self, Status::Ok | Status::Unverified | Status::Unsupported | Status::Unavailable)
     }
 }
 
@@ -112,6 +123,32 @@ pub struct Visit {
     pub conditions: Option<Conditions>,
 }
 
+/// How many samples were checked, and how: before each, outputs were given wrong values, and after it they were held
+/// against the answer that the gate had accepted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Checked {
+    /// Samples taken.
+    pub samples: u64,
+    /// Of them, checked in every byte of every output.
+    pub whole: u64,
+    /// Checked in pieces chosen at random.
+    pub parts: u64,
+    /// Taken on values that the impl had never seen, and judged by the gate.
+    pub fresh: u64,
+    /// Whether every sample left the same bits; if not, results were compared in size, and some judged by the gate.
+    pub same_bits: bool,
+}
+
+impl Checked {
+    pub fn add(&mut self, more: &Checked) {
+        self.samples += more.samples;
+        self.whole += more.whole;
+        self.parts += more.parts;
+        self.fresh += more.fresh;
+        self.same_bits &= more.same_bits;
+    }
+}
+
 /// State of a GPU over a stretch of time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Conditions {
@@ -166,7 +203,11 @@ pub struct Record {
     pub status: Status,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub verify: Option<Verify>,
-    /// Raw samples in ns, in the order in which they were taken. Empty unless the status is `ok` or `unverified`.
+    /// How the launches that were timed were checked; absent where they were not.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub checked: Option<Checked>,
+    /// Raw samples in ns, in the order in which they were taken. Empty unless the status is `ok`, `unverified` or
+    /// `impossible`.
     pub samples_ns: Vec<f64>,
     /// The processor's clock at each sample in MHz; empty where the device cannot tell.
     pub clock_mhz: Vec<f64>,

@@ -3,7 +3,7 @@
 
 use crate::case::Case;
 use crate::gate::Verify;
-use crate::record::{Calibration, Conditions, DeviceId, KernelFigures, Mode, Status, Times};
+use crate::record::{Calibration, Checked, Conditions, DeviceId, KernelFigures, Mode, Status, Times};
 use crate::stop::{Stop, StopRule};
 use serde::{Deserialize, Serialize};
 
@@ -35,17 +35,30 @@ pub enum Request {
         #[serde(rename = "impl")]
         impl_name: String,
         mode: Mode,
+        /// Judge the first launch, so that timed ones can be held to what it left.
+        check: bool,
     },
     Sample {
         #[serde(rename = "impl")]
         impl_name: String,
         rule: StopRule,
         warmup: Warmup,
-        /// Gate the output of the last timed launch.
-        gate: bool,
+        check: Check,
     },
     Release,
     Bye,
+}
+
+/// What happens to the outputs of timed launches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Check {
+    /// Nobody looks at them.
+    Off,
+    /// Each launch is checked; values change in between while that stays cheap.
+    On,
+    /// The same, and values change at least once.
+    Fresh,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,7 +108,10 @@ pub enum Reply {
         stop: Stop,
         #[serde(skip_serializing_if = "Option::is_none", default)]
         conditions: Option<Conditions>,
+        /// Of launches on fresh values.
         verify: Option<Verify>,
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        checked: Option<Checked>,
         busy_ns: u64,
     },
     Released,

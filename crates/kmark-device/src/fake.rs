@@ -57,6 +57,7 @@ impl Device for Fake {
         }
         self.clock.set(self.clock.get() + total);
         self.largest_batch.set(self.largest_batch.get().max(timed.batch));
-        Ok(Sample { ns: total / timed.batch as f64, clock_mhz: None })
+        let differing = timed.check.map_or(Ok(0), |check| check())?;
+        Ok(Sample { ns: total / timed.batch as f64, clock_mhz: None, differing })
     }
 }

@@ -4,6 +4,7 @@
 pub mod buffer;
 pub mod cpu;
 pub mod cuda;
+pub mod decoy;
 pub mod fake;
 mod guard;
 pub mod inherited;
@@ -78,7 +79,7 @@ pub trait Launch {
     fn witness(&mut self) -> Result<(), Fault> {
         Ok(())
     }
-    /// Whether settling copies anything.
+    /// Whether [`Launch::settle`] has anything to do.
     fn settles(&self) -> bool {
         false
     }
@@ -140,6 +141,8 @@ impl Fault {
 pub struct Sample {
     pub ns: f64,
     pub clock_mhz: Option<f64>,
+    /// Pieces of the outputs that were not as [`Timed::check`] wants them.
+    pub differing: u64,
 }
 
 /// What is timed, and what must happen before it outside the interval.
@@ -148,6 +151,9 @@ pub struct Timed<'a> {
     pub buffers: &'a Buffers,
     /// Restores what the launch overwrites.
     pub prepare: &'a dyn Fn() -> Result<(), Fault>,
+    /// Holds what the launch left against what is known, after the interval: how many pieces differ, where that is known
+    /// at once.
+    pub check: Option<&'a dyn Fn() -> Result<u64, Fault>>,
     pub mode: Mode,
     /// Launches per sample; above 1 only for hot samples.
     pub batch: u32,

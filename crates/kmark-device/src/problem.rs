@@ -2,6 +2,8 @@
 //! kind of device keeps problems in its own way; what a problem is stands here.
 
 use crate::buffer::Buffers;
+use crate::cuda::Raw;
+use crate::decoy::Look;
 use crate::{Device, Fault, Impl};
 use kmark_core::case::Case;
 use kmark_core::fill::GAP_BYTE;
@@ -11,7 +13,7 @@ use kmark_core::tensor::{Role, TensorSpec, View};
 
 pub trait Problem {
     fn buffers(&self) -> &Buffers;
-    /// Fresh input values, then as [`Problem::reset`].
+    /// Fresh input values; pure outputs stay as they are.
     fn refill(&mut self, seed: u64) -> Result<(), Fault>;
     /// Puts in-place tensors back and poisons the pure outputs: nothing of an earlier launch is left to be found.
     fn reset(&self) -> Result<(), Fault>;
@@ -21,7 +23,29 @@ pub trait Problem {
     fn is_in_place(&self) -> bool;
     /// Judges what the last launch left: guard bands, untouched inputs, and every element of every output.
     fn check(&self) -> Result<Verify, Fault>;
+    /// Puts in-place tensors back and gives part of the pure outputs wrong values that look like right ones.
+    fn disguise(&self, look: Look) -> Result<(), Fault>;
+    /// Keeps what the outputs hold now, as the answer that later launches are held to.
+    fn keep(&self) -> Result<Kept, Fault>;
+    /// Holds part of the outputs against the kept answer: how many pieces differ. A GPU only enqueues it, and its next
+    /// [`Sample`](crate::Sample) tells.
+    fn compare(&self, kept: &Kept, look: Look) -> Result<u64, Fault>;
+    /// The same for what the outputs hold now, as other values gave it; pieces that might differ still may.
+    fn renew(&self, kept: &Kept) -> Result<Kept, Fault>;
+    /// Pieces that differ now may do so from now on.
+    fn loosen(&self, kept: &Kept) -> Result<Kept, Fault>;
+    /// Some elements of the outputs, always the same for the same word.
+    fn glance(&self, word: u64) -> Result<Vec<f64>, Fault>;
 }
+
+/// Hashes of the pieces of every output, where the outputs lie; nothing for other tensors. 0: the piece may hold anything.
+pub enum Kept {
+    Host(Vec<Vec<u64>>),
+    Card(Vec<Option<Raw>>),
+}
+
+/// Elements of each output that a glance takes.
+pub const GLANCE: usize = 4096;
 
 /// Memory that a problem of this case takes beside small change.
 pub fn bytes(op: &dyn Op, case: &Case) -> u64 {
@@ -44,6 +68,7 @@ pub fn verify(device: &dyn Device, op: &'static dyn Op, imp: &dyn Impl, case: &C
             break;
         }
         problem.refill(case.value_seed(op, set))?;
+        problem.reset()?;
         launch.refresh()?;
         launch.launch()?;
         launch.settle()?;

@@ -6,7 +6,7 @@ use kmark_core::record::{Mode, Status};
 use kmark_core::stop::StopRule;
 use kmark_core::wire::Warmup;
 use kmark_device::buffer::Buffers;
-use kmark_device::measure::{self, Target};
+use kmark_device::measure::{self, Unchecked};
 use kmark_device::{Device, Fault, Launch};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -83,8 +83,9 @@ impl Session {
                 launch = device.capture(launch)?;
             }
             device.conditions();
-            let target = Target { buffers: &nothing, count: 1, restore: &prepare, reset: &prepare, in_place: false };
-            measure::visit(device, &mut *launch, &target, mode, &rule, warmup, false)
+            let (launch, buffers, prepare) = (&mut *launch, &nothing, &prepare);
+            let mut source = Unchecked { device, launch, buffers, prepare, mode, repeats: true };
+            measure::visit(device, &mut source, mode, &rule, warmup)
         })();
         let visit = visit.map_err(|f| raised.take().unwrap_or_else(|| failed(f)))?;
         let dict = json!({

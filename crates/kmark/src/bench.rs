@@ -10,12 +10,13 @@ use crate::host::{Limits, Workers};
 use crate::plan::Planned;
 use crate::python;
 use crate::units;
+use kmark_core::cost::Roofs;
 use kmark_core::fill::philox;
 use kmark_core::gate::Verify;
-use kmark_core::record::{Phases, Record, SCHEMA, Settings, Status, Times, Visit, family};
+use kmark_core::record::{Checked, Mode, Phases, Record, SCHEMA, Settings, Status, Times, Visit, family};
 use kmark_core::stop::{Stop, StopRule};
 use kmark_core::turns::Turns;
-use kmark_core::wire::{Reply, Request, Warmup};
+use kmark_core::wire::{Check, Reply, Request, Warmup};
 use kmark_device::problem;
 use kmark_device::{Fault, Impl};
 use std::time::{Duration, Instant};
@@ -34,6 +35,8 @@ pub struct Bench<'a> {
     pub workers: &'a mut Workers,
     pub settings: &'a Settings,
     pub deadline: Duration,
+    /// The machine's limits, where they were measured.
+    pub roofs: Option<Roofs>,
     pub phases: Phases,
 }
 
@@ -73,6 +76,7 @@ impl Bench<'_> {
             // A worker that cannot even let go is replaced at the next request.
             let _ = self.workers.ask(&seat, &Request::Release, limits);
         }
+        turns.iter_mut().for_each(|t| self.hold_against_roofs(&mut t.record));
         turns.into_iter().map(|t| t.record).collect()
     }
 
@@ -155,6 +159,7 @@ impl Bench<'_> {
             seed: case.seed,
             status: if self.settings.verify { Status::Ok } else { Status::Unverified },
             verify: None,
+            checked: None,
             samples_ns: Vec::new(),
             clock_mhz: Vec::new(),
             visits: Vec::new(),
@@ -209,7 +214,7 @@ impl Bench<'_> {
 
     fn prepare(&mut self, planned: &Planned, turn: &mut Turn) {
         let (case, impl_name) = (planned.case.clone(), turn.imp.name().to_string());
-        let request = Request::Prepare { case, impl_name, mode: self.settings.mode };
+        let request = Request::Prepare { case, impl_name, mode: self.settings.mode, check: self.settings.verify };
         let start = Instant::now();
         let limits = self.first_limits(planned, &turn.seat);
         let reply = self.workers.ask(&turn.seat, &request, limits);
@@ -239,15 +244,19 @@ impl Bench<'_> {
                 let turn = &mut going[i];
                 if !turn.failed {
                     step(turn.imp.name());
-                    self.visit(planned, turn, limits, round, plan.slice_ns(), false);
+                    let check = if self.settings.verify { Check::On } else { Check::Off };
+                    self.visit(planned, turn, limits, round, plan.slice_ns(), check);
                 }
             }
         }
     }
 
-    /// A last, short visit whose output is judged: what was timed was right to the end.
+    /// Whose values have not changed while it was timed, because that is expensive, gets a last, short visit in which they
+    /// do: every impl that is timed was right on values that it could not know.
     fn close(&mut self, planned: &Planned, turn: &mut Turn, limits: Limits) {
-        self.visit(planned, turn, limits, self.settings.rounds, 1, self.settings.verify);
+        if self.settings.verify && turn.record.checked.is_none_or(|c| c.fresh == 0) {
+            self.visit(planned, turn, limits, self.settings.rounds, 1, Check::Fresh);
+        }
         let rule = StopRule { precision: self.settings.precision, budget_ns: 0, min_samples: 1, max_samples: 1 };
         if !turn.failed {
             let converged = rule.converged(&turn.record.samples_ns);
@@ -255,19 +264,34 @@ impl Bench<'_> {
         }
     }
 
-    fn visit(&mut self, planned: &Planned, turn: &mut Turn, limits: Limits, round: u32, slice: u64, gate: bool) {
-        self.visit_here(planned, turn, limits, round, slice, gate);
+    /// Faster than the machine can move the bytes or do the arithmetic: the times are no times of this work. In a cache
+    /// there is no memory to be limited by.
+    fn hold_against_roofs(&self, record: &mut Record) {
+        let (Some(roofs), Some(median)) = (&self.roofs, record.median()) else { return };
+        let least_ns = 1e9 * roofs.impossible_seconds(&record.cost, record.dtype);
+        if record.mode == Mode::Cold && median.hi < least_ns {
+            record.status = Status::Impossible;
+            record.message = format!(
+                "takes {}, and this machine cannot do the work in less than {}",
+                units::time(median.value),
+                units::time(least_ns)
+            );
+        }
+    }
+
+    fn visit(&mut self, planned: &Planned, turn: &mut Turn, limits: Limits, round: u32, slice: u64, check: Check) {
+        self.visit_here(planned, turn, limits, round, slice, check);
         if turn.failed && turn.seat != turn.family {
             // Whoever shared its process may be to blame.
             turn.start_again();
             self.prepare(planned, turn);
             if !turn.failed {
-                self.visit_here(planned, turn, limits, round, slice, gate);
+                self.visit_here(planned, turn, limits, round, slice, check);
             }
         }
     }
 
-    fn visit_here(&mut self, planned: &Planned, turn: &mut Turn, limits: Limits, round: u32, slice: u64, gate: bool) {
+    fn visit_here(&mut self, planned: &Planned, turn: &mut Turn, limits: Limits, round: u32, slice: u64, check: Check) {
         if turn.generation != self.workers.generation(&turn.seat) {
             self.prepare(planned, turn); // another impl took the worker with it
             if turn.failed {
@@ -284,18 +308,21 @@ impl Bench<'_> {
             Some(ns) => Warmup::For { ns },
             None => Warmup::UntilSteady { limit_ns: slice / WARMUP_SHARE },
         };
-        let request = Request::Sample { impl_name: turn.imp.name().to_string(), rule, warmup, gate };
+        let request = Request::Sample { impl_name: turn.imp.name().to_string(), rule, warmup, check };
         let start = Instant::now();
         let reply = self.workers.ask(&turn.seat, &request, limits);
         let spent = start.elapsed().as_nanos() as u64;
         self.phases.sample_ns += spent;
         turn.spent_ns += spent;
         match reply {
-            Ok(Reply::Sampled { samples_ns, clock_mhz, conditions, verify, .. }) => {
+            Ok(Reply::Sampled { samples_ns, clock_mhz, conditions, verify, checked, .. }) => {
                 turn.record.visits.push(Visit { round, samples: samples_ns.len() as u32, conditions });
                 self.phases.launches_ns += samples_ns.iter().sum::<f64>() as u64;
                 turn.record.samples_ns.extend(samples_ns);
                 turn.record.clock_mhz.extend(clock_mhz);
+                if let Some(more) = checked {
+                    turn.record.checked.get_or_insert(Checked { same_bits: true, ..Checked::default() }).add(&more);
+                }
                 if let Some(verify) = verify {
                     turn.judge(verify.held_to(self.settings.grade));
                 }

@@ -1,6 +1,7 @@
-//! Impls that misbehave: they crash, hang, eat memory, talk nonsense to the host, are slower than they look. Only tests
-//! can select them, by setting KMARK_TEST_FAULTS; nobody meets them otherwise.
+//! Impls that misbehave: they crash, hang, eat memory, talk nonsense to the host, are slower than they look, or cheat
+//! (`cheats.rs`). Only tests can select them, by setting KMARK_TEST_FAULTS; nobody meets them otherwise.
 
+use crate::cheats::{self, Cheat};
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Device, Fault, Impl, Launch};
@@ -22,9 +23,10 @@ enum Kind {
     Noise,
     Twin,
     Slow,
+    Cheat(Cheat),
 }
 
-const KINDS: [(Kind, &str, &str); 9] = [
+const KINDS: [(Kind, &str, &str); 21] = [
     (Kind::Crash, "fault/crash", "ends the process"),
     (Kind::CrashLater, "fault/crash-later", "ends the process at the 20th launch"),
     (Kind::Hang, "fault/hang", "never returns"),
@@ -34,6 +36,18 @@ const KINDS: [(Kind, &str, &str); 9] = [
     (Kind::Noise, "fault/noise", "prints a lot, and is right"),
     (Kind::Twin, "fault/twin", "the op's last impl under another name"),
     (Kind::Slow, "fault/slow", "the same, but every launch takes 5 % longer"),
+    (Kind::Cheat(Cheat::Wobbles), "fault/wobbles", "right, but its last bits are never the same"),
+    (Kind::Cheat(Cheat::WobblesAtFirst), "fault/wobbles-at-first", "the same, and works at the first launches only"),
+    (Kind::Cheat(Cheat::EveryOther), "fault/every-other", "works at every other launch only"),
+    (Kind::Cheat(Cheat::AtFirst), "fault/at-first", "works at the first launches only"),
+    (Kind::Cheat(Cheat::OnPoison), "fault/on-poison", "works only if the outputs are no numbers"),
+    (Kind::Cheat(Cheat::LooksRight), "fault/looks-right", "skips if the outputs look as they did"),
+    (Kind::Cheat(Cheat::Half), "fault/half", "leaves half of an output alone after some launches"),
+    (Kind::Cheat(Cheat::Hole), "fault/hole", "leaves 64 bytes alone after some launches"),
+    (Kind::Cheat(Cheat::Deferred), "fault/deferred", "writes what the last launch computed"),
+    (Kind::Cheat(Cheat::Late), "fault/late", "writes from a thread after it has returned"),
+    (Kind::Cheat(Cheat::Remembers), "fault/remembers", "slow, but remembers results by a hash of the inputs"),
+    (Kind::Cheat(Cheat::KeepsLast), "fault/keeps-last", "slow, but skips the work if the inputs are those of the last"),
 ];
 
 struct FaultImpl {
@@ -71,13 +85,16 @@ impl Impl for FaultImpl {
     }
     fn bind(&self, device: &dyn Device, case: &Case, buffers: &Buffers) -> Result<Box<dyn Launch>, Fault> {
         let mut right = self.right.bind(device, case, buffers)?;
+        if let Kind::Cheat(cheat) = self.kind {
+            return Ok(cheats::launch(cheat, right, buffers));
+        }
         let (kind, mut launches) = (self.kind, 0u32);
         Ok(Box::new(move || {
             let start = Instant::now();
             right.launch().expect("CPU impls do not fail");
             launches += 1;
             match kind {
-                Kind::Twin => {}
+                Kind::Twin | Kind::Cheat(_) => {}
                 Kind::Slow => {
                     let until = start.elapsed().mul_f64(1.05);
                     while start.elapsed() < until {

@@ -3,6 +3,7 @@
 
 mod baselines;
 mod bench;
+mod cheats;
 mod cli;
 mod cmd;
 pub mod device;

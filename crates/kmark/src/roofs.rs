@@ -11,7 +11,7 @@ use kmark_core::dtype::DType;
 use kmark_core::record::{Conditions, Mode, family};
 use kmark_core::stats::{median, quantile};
 use kmark_core::stop::StopRule;
-use kmark_core::wire::{Reply, Request, Warmup};
+use kmark_core::wire::{Check, Reply, Request, Warmup};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -117,13 +117,13 @@ fn best(
 fn sample(workers: &mut Workers, device: Choice, case: &Case, name: &str, work: f64) -> Option<Limit> {
     let (family, impl_name) = (family(name), name.to_string());
     let limits = Limits { time: Duration::from_secs(120), memory: u64::MAX };
-    let prepare = Request::Prepare { case: case.clone(), impl_name: impl_name.clone(), mode: Mode::Cold };
+    let prepare = Request::Prepare { case: case.clone(), impl_name: impl_name.clone(), mode: Mode::Cold, check: false };
     workers.ask(&family, &prepare, limits).ok()?;
     let budget_ns = Scale::of(device, workers).budget.as_nanos() as u64;
     let rule = StopRule { precision: 0.001, budget_ns, min_samples: 10, max_samples: 100 };
     let warmup = Warmup::UntilSteady { limit_ns: 100_000_000 };
-    let reply =
-        workers.ask(&family, &Request::Sample { impl_name: impl_name.clone(), rule, warmup, gate: false }, limits);
+    let sample = Request::Sample { impl_name: impl_name.clone(), rule, warmup, check: Check::Off };
+    let reply = workers.ask(&family, &sample, limits);
     workers.ask(&family, &Request::Release, limits).ok()?;
     let Reply::Sampled { samples_ns, clock_mhz, conditions, .. } = reply.ok()? else { return None };
     Some(Limit {

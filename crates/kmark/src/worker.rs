@@ -6,18 +6,16 @@ use crate::error::{Error, Result};
 use crate::plan;
 use crate::seal::{Key, Seal, Way};
 use kmark_core::case::Case;
-use kmark_core::gate::Verify;
 use kmark_core::record::{Mode, Status, Times};
 use kmark_core::stop::Stop;
 use kmark_core::wire::{PROTOCOL, Reply, Request};
 use kmark_device::cuda::CardProblem;
 use kmark_device::inherited::take_pipe;
-use kmark_device::measure::{self, Target};
-use kmark_device::problem::{self, Problem, verify};
+use kmark_device::measure::{Outcome, Stage};
+use kmark_device::problem::{self, verify};
 use kmark_device::{Built, Device, Fault, Impl, Launch};
 use kmark_ops::Entry;
 use kmark_ops::mutants;
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::time::Instant;
@@ -108,13 +106,11 @@ struct Worker<'a> {
     prepared: Option<Prepared>,
 }
 
-/// The case that is being sampled, with a launch for each impl that takes turns.
+/// The case that is being sampled, with the impls that take turns.
 struct Prepared {
     case: Case,
     mode: Mode,
-    /// One, or as many as a graph launches in turn.
-    problems: Vec<Box<dyn Problem>>,
-    launches: HashMap<String, Box<dyn Launch>>,
+    stage: Stage,
 }
 
 /// Launches on several sets of memory, one after the other.
@@ -129,6 +125,12 @@ impl Launch for Rotation {
     }
     fn settle(&mut self) -> std::result::Result<(), Fault> {
         self.0.iter_mut().try_for_each(|l| l.settle())
+    }
+    fn settles(&self) -> bool {
+        self.0.iter().any(|l| l.settles())
+    }
+    fn refresh(&mut self) -> std::result::Result<(), Fault> {
+        self.0.iter_mut().try_for_each(|l| l.refresh())
     }
     fn built(&self) -> Built {
         self.0.first().map(|l| l.built()).unwrap_or_default()
@@ -181,34 +183,24 @@ impl Worker<'_> {
                 let problems = CardProblem::new(cuda, entry.op, &case, case.value_seed(entry.op, 0))?.against_host()?;
                 Reply::Compared { problems, busy_ns: busy() }
             }
-            Request::Prepare { case, impl_name, mode } => {
+            Request::Prepare { case, impl_name, mode, check } => {
                 let (times, Built { kernels, notes, libraries, contract, .. }) =
-                    self.prepare(case, &impl_name, mode)?;
+                    self.prepare(case, &impl_name, mode, check)?;
                 Reply::Prepared { times, kernels, notes, libraries, contract, busy_ns: busy() }
             }
-            Request::Sample { impl_name, rule, warmup, gate } => {
+            Request::Sample { impl_name, rule, warmup, check } => {
                 let device = opened(&self.device)?;
                 let lost = || Fault::new(Status::Crashed, format!("{impl_name} was not prepared"));
-                let Prepared { problems, launches, mode, .. } = self.prepared.as_mut().ok_or_else(lost)?;
-                let launch = launches.get_mut(&impl_name).ok_or_else(lost)?;
+                let stage = &mut self.prepared.as_mut().ok_or_else(lost)?.stage;
                 device.conditions(); // what was seen before is somebody else's
-                let visit = Target::with(problems, |target| {
-                    measure::visit(device, &mut **launch, &target, *mode, &rule, warmup, gate)
-                })?;
-                let conditions = device.conditions();
-                let mut verify = None;
-                if gate {
-                    launch.settle()?;
-                    let mut all = Verify::default();
-                    problems.iter().try_for_each(|p| p.check().map(|v| all.merge(v)))?;
-                    verify = Some(all);
-                }
+                let Outcome { visit, checked, verify } = stage.visit(device, &impl_name, &rule, warmup, check)?;
                 Reply::Sampled {
                     samples_ns: visit.samples_ns,
                     clock_mhz: visit.clock_mhz,
                     stop: visit.stop.unwrap_or(Stop::Samples),
-                    conditions,
+                    conditions: device.conditions(),
                     verify,
+                    checked,
                     busy_ns: busy(),
                 }
             }
@@ -221,7 +213,13 @@ impl Worker<'_> {
         })
     }
 
-    fn prepare(&mut self, case: Case, impl_name: &str, mode: Mode) -> std::result::Result<(Times, Built), Fault> {
+    fn prepare(
+        &mut self,
+        case: Case,
+        impl_name: &str,
+        mode: Mode,
+        check: bool,
+    ) -> std::result::Result<(Times, Built), Fault> {
         let (entry, imp) = self.find(&case, impl_name)?;
         if self.prepared.as_ref().is_none_or(|p| p.case != case || p.mode != mode) {
             self.prepared = None; // frees the last case's memory before the next one's is taken
@@ -230,18 +228,19 @@ impl Worker<'_> {
                 Mode::Graph => device.rotation(problem::bytes(entry.op, &case)).max(1),
                 _ => 1,
             };
-            let problems = (0..copies as u64).map(|i| device.problem(entry.op, &case, case.value_seed(entry.op, i)));
-            let problems = problems.collect::<std::result::Result<_, Fault>>()?;
-            self.prepared = Some(Prepared { case: case.clone(), mode, problems, launches: HashMap::new() });
+            let seed = case.value_seed(entry.op, 0);
+            let problems = (0..copies as u64).map(|i| device.problem(entry.op, &case, Stage::seed_of(seed, i)));
+            let stage = Stage::new(problems.collect::<std::result::Result<_, Fault>>()?, mode, seed);
+            self.prepared = Some(Prepared { case: case.clone(), mode, stage });
         }
         let device = opened(&self.device)?;
-        let prepared = self.prepared.as_mut().expect("just made");
+        let stage = &mut self.prepared.as_mut().expect("just made").stage;
         let start = Instant::now();
-        let bound = prepared.problems.iter().map(|p| imp.bind(device, &case, p.buffers()));
+        let bound = stage.problems().iter().map(|p| imp.bind(device, &case, p.buffers()));
         let mut launches: Vec<_> = bound.collect::<std::result::Result<_, Fault>>()?;
         let plan_ns = start.elapsed().as_nanos() as f64;
         let built = launches[0].built();
-        prepared.problems.iter().try_for_each(|p| p.reset())?;
+        stage.reset()?;
         device.wait()?;
         let start = Instant::now();
         launches[0].launch()?;
@@ -252,12 +251,12 @@ impl Worker<'_> {
         let settle_ns = launches[0].settles().then(|| start.elapsed().as_nanos() as f64);
         let launch = match mode {
             Mode::Graph => {
-                prepared.problems.iter().try_for_each(|p| p.reset())?;
+                stage.reset()?;
                 device.capture(Box::new(Rotation(launches)))?
             }
             _ => launches.remove(0),
         };
-        prepared.launches.insert(impl_name.to_string(), launch);
+        stage.add(device, impl_name, launch, check)?;
         // Building is part of binding, but a cost of its own.
         let plan_ns = (plan_ns - built.build_ns.unwrap_or(0.0) - built.tune_ns.unwrap_or(0.0)).max(0.0);
         let times = Times {

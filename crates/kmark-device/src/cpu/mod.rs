@@ -5,6 +5,8 @@ mod clock;
 pub mod matmul;
 mod problem;
 
+use crate::buffer::Buffers;
+use crate::decoy::{mixed, unforeseen};
 use crate::problem::Problem;
 use crate::{Device, Fault, Sample, Timed, measure};
 use kmark_core::case::Case;
@@ -72,6 +74,7 @@ impl Device for Cpu {
                 return Err(Fault::new(Status::Unsupported, format!("the CPU has no {} mode", timed.mode.word())));
             }
         }
+        let word = unforeseen();
         let clock_mhz = core_mhz();
         let start = Instant::now();
         for _ in 0..timed.batch {
@@ -79,7 +82,34 @@ impl Device for Cpu {
         }
         let ns = start.elapsed().as_nanos() as f64 / timed.batch as f64;
         timed.launch.witness()?;
+        let mut differing = 0;
+        if let Some(check) = timed.check {
+            if timed.launch.settles() {
+                timed.launch.settle()?;
+            }
+            let at_once = glimpse(timed.buffers, word);
+            differing = check()?;
+            if at_once != glimpse(timed.buffers, word) {
+                return Err(Fault::new(Status::Wrong, "outputs still changed after the call had returned"));
+            }
+        }
         // A clock step of zero would be a time of nothing; half a nanosecond is below any clock's step.
-        Ok(Sample { ns: ns.max(0.5), clock_mhz })
+        Ok(Sample { ns: ns.max(0.5), clock_mhz, differing })
     }
+}
+
+/// A few stretches of every output, at places that `word` chooses: enough to see a thread that goes on writing.
+fn glimpse(buffers: &Buffers, word: u64) -> Vec<u8> {
+    const STRETCHES: u64 = 8;
+    const BYTES: usize = 32;
+    let mut seen = Vec::new();
+    for (t, buffer) in buffers.0.iter().enumerate().filter(|(_, b)| b.spec().role.is_output()) {
+        let bytes = buffer.read::<u8>();
+        let room = bytes.len().saturating_sub(BYTES) as u64 + 1;
+        for i in 0..STRETCHES {
+            let from = (mixed(word.wrapping_add(t as u64 * STRETCHES + i)) % room) as usize;
+            seen.extend_from_slice(&bytes[from..(from + BYTES).min(bytes.len())]);
+        }
+    }
+    seen
 }

@@ -5,7 +5,8 @@
 
 use crate::Fault;
 use crate::buffer::{Buffer, Buffers};
-use crate::problem::{Problem, derive};
+use crate::decoy::{self, Look};
+use crate::problem::{GLANCE, Kept, Problem, derive};
 use kmark_core::case::Case;
 use kmark_core::fill::{Fill, fill};
 use kmark_core::gate::{Gate, Verify};
@@ -41,6 +42,7 @@ impl HostProblem {
             buffers: Buffers(buffers),
         };
         problem.refill(seed)?;
+        problem.reset()?;
         Ok(problem)
     }
 
@@ -51,6 +53,22 @@ impl HostProblem {
             .collect();
         let view = View { specs: &self.specs, bytes: guards.iter().map(|g| g.as_deref()).collect() };
         derive(self.op, case, &view, target, &mut self.buffers.0[target].write::<u8>());
+    }
+
+    fn outputs(&self) -> impl Iterator<Item = (usize, &TensorSpec, &Buffer)> {
+        let all = self.specs.iter().zip(&self.buffers.0).enumerate();
+        all.filter(|(_, (s, _))| s.role.is_output()).map(|(t, (s, b))| (t, s, b))
+    }
+
+    /// The kept hashes, each changed by `f(kept, now)`.
+    fn rehash(&self, kept: &Kept, f: impl Fn(u64, u64) -> u64) -> Result<Kept, Fault> {
+        let Kept::Host(kept) = kept else { unreachable!("kept by a problem of this kind") };
+        let mut kept = kept.clone();
+        for (t, _, buffer) in self.outputs() {
+            let now = decoy::hashes(&buffer.read::<u8>());
+            kept[t].iter_mut().zip(now).for_each(|(kept, now)| *kept = f(*kept, now));
+        }
+        Ok(Kept::Host(kept))
     }
 }
 
@@ -79,7 +97,7 @@ impl Problem for HostProblem {
                 Role::Out => {}
             }
         }
-        self.reset()
+        Ok(())
     }
 
     fn reset(&self) -> Result<(), Fault> {
@@ -141,6 +159,48 @@ impl Problem for HostProblem {
         verify.problems.extend(self.op.properties(&self.case, &inputs, &outputs));
         verify.problems.splice(0..0, problems);
         Ok(verify)
+    }
+
+    fn disguise(&self, look: Look) -> Result<(), Fault> {
+        self.restore()?;
+        for (t, spec, buffer) in self.outputs().filter(|(_, s, _)| s.role == Role::Out) {
+            decoy::disguise(spec, &mut buffer.write::<u8>(), &look.pieces(t, spec.bytes()), look.word);
+        }
+        Ok(())
+    }
+
+    fn keep(&self) -> Result<Kept, Fault> {
+        let mut kept = vec![Vec::new(); self.specs.len()];
+        self.outputs().for_each(|(t, _, buffer)| kept[t] = decoy::hashes(&buffer.read::<u8>()));
+        Ok(Kept::Host(kept))
+    }
+
+    fn compare(&self, kept: &Kept, look: Look) -> Result<u64, Fault> {
+        let Kept::Host(kept) = kept else { unreachable!("kept by a problem of this kind") };
+        let differing = |(t, spec, buffer): (usize, &TensorSpec, &Buffer)| {
+            decoy::differing(&buffer.read::<u8>(), &kept[t], &look.pieces(t, spec.bytes()))
+        };
+        Ok(self.outputs().map(differing).sum())
+    }
+
+    fn renew(&self, kept: &Kept) -> Result<Kept, Fault> {
+        self.rehash(kept, |kept, now| if kept == 0 { 0 } else { now })
+    }
+
+    fn loosen(&self, kept: &Kept) -> Result<Kept, Fault> {
+        self.rehash(kept, |kept, now| if kept == now { kept } else { 0 })
+    }
+
+    fn glance(&self, word: u64) -> Result<Vec<f64>, Fault> {
+        let mut seen = Vec::new();
+        for (_, spec, buffer) in self.outputs() {
+            let (bytes, mut value) = (buffer.read::<u8>(), [0.0]);
+            seen.extend(decoy::glance_at(spec, word, GLANCE).map(|at| {
+                spec.read(&bytes, at, &mut value);
+                value[0]
+            }));
+        }
+        Ok(seen)
     }
 }
 

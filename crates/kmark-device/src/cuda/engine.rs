@@ -1,5 +1,5 @@
-//! The engine's own kernels (`device/engine.cu`), loaded once per device: inputs, poison, guards, hashes; flush, blocker
-//! and clocks.
+//! The engine's own kernels (`device/engine.cu`), loaded once per device: inputs, poison, wrong values, guards, hashes;
+//! flush, blocker and clocks.
 
 use super::directives::Shape;
 use super::driver::{Address, Function, Module, Queue};
@@ -7,6 +7,7 @@ use super::jit::{HEADERS, Jit, Source};
 use super::memory::Raw;
 use crate::Fault;
 use crate::buffer::POISON_BYTE;
+use crate::decoy::Pieces;
 use crate::guard;
 use kmark_core::dtype::DType;
 use kmark_core::fill::{Fill, GAP_BYTE, key};
@@ -22,10 +23,12 @@ pub struct Engine {
     /// Words that host and device share: the blocker's flag and its status.
     flag: *mut u32,
     flag_address: Address,
-    /// Stamps before and after a sample, one per multiprocessor, in memory that host and device share: nothing need be
-    /// copied after a sample.
+    /// Stamps before and after a sample, one per multiprocessor, and behind them how many pieces of outputs differ, in
+    /// memory that host and device share: nothing need be copied after a sample.
     stamps: *const u64,
     stamps_address: Address,
+    /// How many pieces of outputs were found to differ, on the device.
+    differing: Raw,
     _module: Module,
     queue: Arc<Queue>,
 }
@@ -37,6 +40,10 @@ struct Functions {
     find_other: Function,
     find_gaps: Function,
     hash: Function,
+    disguise: Function,
+    hash_pieces: Function,
+    glance: Function,
+    publish: Function,
     flush: Function,
     hold: Function,
     stamp: Function,
@@ -61,6 +68,35 @@ pub struct Found {
 
 impl Found {
     pub const NONE: Found = Found { lowest: u64::MAX, highest: 0, count: 0 };
+}
+
+/// A tensor as rows, as the kernels' struct.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct Strided {
+    ptr: u64,
+    /// Those of gaps between rows included.
+    elems: i64,
+    row: i64,
+    pitch: i64,
+    dtype: i64,
+}
+
+impl Strided {
+    pub fn of(spec: &TensorSpec, address: Address) -> Strided {
+        let elems = (spec.bytes() / spec.dtype.size()) as i64;
+        let (row, pitch) = (spec.row_len() as i64, spec.pitch as i64);
+        Strided { ptr: address, elems, row: row.max(1), pitch: pitch.max(1), dtype: number(spec.dtype) }
+    }
+}
+
+/// What becomes of the hashes of pieces, by the kernel's numbers.
+#[derive(Clone, Copy)]
+pub enum Hashing {
+    Keep,
+    Compare,
+    Renew,
+    Loosen,
 }
 
 /// Arguments of `km_fill`, as the kernel's struct.
@@ -105,6 +141,10 @@ impl Engine {
             find_other: module.function("km_find_other")?,
             find_gaps: module.function("km_find_gaps")?,
             hash: module.function("km_hash")?,
+            disguise: module.function("km_disguise")?,
+            hash_pieces: module.function("km_hash_pieces")?,
+            glance: module.function("km_glance")?,
+            publish: module.function("km_publish")?,
             flush: module.function("km_flush")?,
             hold: module.function("km_hold")?,
             stamp: module.function("km_stamp")?,
@@ -113,7 +153,7 @@ impl Engine {
             timer_step: module.function("km_timer_step")?,
         };
         let (flag, flag_address) = queue.shared_words(2)?;
-        let (stamps, stamps_address) = queue.shared_words(2 * STAMPS * STAMP_WORDS)?;
+        let (stamps, stamps_address) = queue.shared_words(2 * STAMPS * STAMP_WORDS + 2)?;
         let engine = Engine {
             functions,
             sms,
@@ -122,6 +162,7 @@ impl Engine {
             flag_address,
             stamps: stamps.cast(),
             stamps_address,
+            differing: Raw::new(queue, 8)?,
             _module: module,
             queue: Arc::clone(queue),
         };
@@ -130,6 +171,11 @@ impl Engine {
         engine.stamp(0)?;
         engine.flush()?;
         engine.hold(0)?;
+        let nothing = Pieces { start: 0, stride: 1, count: 0, of: 0 };
+        let nowhere = Strided { ptr: engine.differing.address, elems: 0, row: 1, pitch: 1, dtype: 0 };
+        engine.disguise(nowhere, nothing, 0)?;
+        engine.hash_pieces(nowhere, nothing, engine.differing.address, Hashing::Compare)?;
+        engine.publish()?;
         engine.queue.wait()?;
         Ok(engine)
     }
@@ -243,6 +289,55 @@ impl Engine {
         self.launch(&self.functions.hash, self.blocks(bytes.div_ceil(8)), 256, params)
     }
 
+    /// Gives the elements of some pieces wrong values.
+    pub fn disguise(&self, at: Strided, pieces: Pieces, word: u64) -> Result<(), Fault> {
+        let (mut at, Pieces { mut start, mut stride, mut count, mut of }, mut word) = (at, pieces, word);
+        let params = &mut [
+            (&raw mut at).cast(),
+            (&raw mut start).cast(),
+            (&raw mut stride).cast(),
+            (&raw mut count).cast(),
+            (&raw mut of).cast(),
+            (&raw mut word).cast(),
+        ];
+        self.launch(&self.functions.disguise, self.blocks(count as usize * 32), 256, params)
+    }
+
+    /// Hashes some pieces and keeps the hashes, counts how many are not the kept ones, or forgets those that are not.
+    pub fn hash_pieces(&self, at: Strided, pieces: Pieces, kept: Address, what: Hashing) -> Result<(), Fault> {
+        let (mut at, Pieces { mut start, mut stride, mut count, mut of }) = (at, pieces);
+        let (mut kept, mut what, mut differing) = (kept, what as u32, self.differing.address);
+        let params = &mut [
+            (&raw mut at).cast(),
+            (&raw mut start).cast(),
+            (&raw mut stride).cast(),
+            (&raw mut count).cast(),
+            (&raw mut of).cast(),
+            (&raw mut kept).cast(),
+            (&raw mut what).cast(),
+            (&raw mut differing).cast(),
+        ];
+        self.launch(&self.functions.hash_pieces, self.blocks(count as usize * 32), 256, params)
+    }
+
+    /// Begins to count differing pieces anew.
+    pub fn count_anew(&self) -> Result<(), Fault> {
+        self.queue.set(self.differing.address, 0, 8)
+    }
+
+    /// Makes the count known to the host, by the next wait.
+    pub fn publish(&self) -> Result<(), Fault> {
+        let (mut from, mut to) = (self.differing.address, self.stamps_address + (4 * STAMPS * 8) as u64);
+        self.launch(&self.functions.publish, 1, 32, &mut [(&raw mut from).cast(), (&raw mut to).cast()])
+    }
+
+    /// Elements chosen by a word, as doubles at `to`.
+    pub fn glance(&self, at: Strided, word: u64, count: usize, to: Address) -> Result<(), Fault> {
+        let (mut at, mut word, mut count, mut to) = (at, word, count as i64, to);
+        let params = &mut [(&raw mut at).cast(), (&raw mut word).cast(), (&raw mut count).cast(), (&raw mut to).cast()];
+        self.launch(&self.functions.glance, self.blocks(count as usize), 256, params)
+    }
+
     /// Empties the cache: a buffer of twice its size is read, so that what others wrote is written back, and no dirty line is
     /// left whose writing would fall into the sample. (Writing it first takes three times as long, and kernels after it
     /// are as cold: 7.10 and 7.14, 17.70 and 17.70, 32.70 and 32.67 µs on an H200.)
@@ -290,17 +385,19 @@ impl Engine {
         self.launch(&self.functions.stamp, self.sms, 32, &mut [(&raw mut to).cast(), (&raw mut count).cast()])
     }
 
-    /// The multiprocessors' clock between the stamps in MHz: the median over those that were stamped twice. After a wait.
-    pub fn clock_mhz(&self) -> Result<Option<f64>, Fault> {
+    /// The multiprocessors' clock between the stamps in MHz, which is the median over those that were stamped twice; and
+    /// how many pieces were found to differ. After a wait.
+    pub fn read_back(&self) -> Result<(Option<f64>, u64), Fault> {
         // SAFETY: memory of ours for the life of the process, as many words as were asked for; the stream is done with it.
-        let words: Vec<u64> = (0..4 * STAMPS).map(|i| unsafe { self.stamps.add(i).read_volatile() }).collect();
-        let (before, after) = words.split_at(2 * STAMPS);
+        let words: Vec<u64> = (0..4 * STAMPS + 1).map(|i| unsafe { self.stamps.add(i).read_volatile() }).collect();
+        let (stamps, differing) = words.split_at(4 * STAMPS);
+        let (before, after) = stamps.split_at(2 * STAMPS);
         let mhz = |(a, b): (&[u64], &[u64])| {
             let (cycles, ns) = (b[0].checked_sub(a[0])?, b[1].checked_sub(a[1])?);
             (a[1] > 0 && ns > 0).then(|| cycles as f64 * 1e3 / ns as f64)
         };
         let all: Vec<f64> = before.chunks(2).zip(after.chunks(2)).take(self.sms as usize).filter_map(mhz).collect();
-        Ok((!all.is_empty()).then(|| kmark_core::stats::median(&all)))
+        Ok(((!all.is_empty()).then(|| kmark_core::stats::median(&all)), differing[0]))
     }
 
     pub fn empty(&self) -> Result<(), Fault> {

@@ -4,12 +4,13 @@
 use super::Cuda;
 use super::directives::{Directives, Names};
 use super::driver::Address;
-use super::engine::Found;
+use super::engine::{Found, Hashing};
 use super::memory::{Block, Raw};
 use super::prelude::{For, SLOTS, Slot, pack, slots};
 use super::program::{KernelFile, Step, Text, address};
 use crate::buffer::{Buffer, Buffers, extent};
-use crate::problem::{Problem, derive};
+use crate::decoy::Look;
+use crate::problem::{Kept, Problem, derive};
 use crate::{Device, Fault};
 use kmark_core::case::Case;
 use kmark_core::fill::{Fill, GAP_BYTE};
@@ -128,6 +129,7 @@ impl CardProblem {
             seed,
         };
         problem.refill(seed)?;
+        problem.reset()?;
         Ok(problem)
     }
 
@@ -135,7 +137,7 @@ impl CardProblem {
         Layout { regions: self.op.regions().len(), tensors: self.specs.len() }
     }
 
-    fn at(&self, tensor: usize) -> Address {
+    pub(super) fn at(&self, tensor: usize) -> Address {
         self.block(tensor).address()
     }
 
@@ -402,7 +404,7 @@ impl Problem for CardProblem {
             }
         }
         self.hashes = sums.download()?;
-        self.reset()
+        Ok(())
     }
 
     fn reset(&self) -> Result<(), Fault> {
@@ -442,5 +444,30 @@ impl Problem for CardProblem {
         }
         verify.problems.splice(0..0, problems);
         Ok(verify)
+    }
+
+    fn disguise(&self, look: Look) -> Result<(), Fault> {
+        self.restore()?;
+        self.disguise_outputs(look)
+    }
+
+    fn keep(&self) -> Result<Kept, Fault> {
+        self.rehash(None, Hashing::Keep)
+    }
+
+    fn compare(&self, kept: &Kept, look: Look) -> Result<u64, Fault> {
+        self.compare_hashes(kept, look).map(|()| 0)
+    }
+
+    fn renew(&self, kept: &Kept) -> Result<Kept, Fault> {
+        self.rehash(Some(kept), Hashing::Renew)
+    }
+
+    fn loosen(&self, kept: &Kept) -> Result<Kept, Fault> {
+        self.rehash(Some(kept), Hashing::Loosen)
+    }
+
+    fn glance(&self, word: u64) -> Result<Vec<f64>, Fault> {
+        self.glance_at_outputs(word)
     }
 }

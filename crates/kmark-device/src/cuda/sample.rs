@@ -1,7 +1,8 @@
 //! How a launch is timed on a card, and whether the card's timers can be trusted.
 //!
 //! Cold: memory prepared, cache flushed, then a kernel that holds the stream until the host has enqueued everything, so
-//! that no gap between launches enters the interval; stamps of the multiprocessors' clocks stand outside the two events.
+//! that no gap between launches enters the interval; stamps of the multiprocessors' clocks stand outside the two events,
+//! and behind them what compares the outputs with the known answer.
 
 use super::driver::{Event, Graph, Queue};
 use super::memory::Raw;
@@ -17,9 +18,12 @@ use std::time::{Duration, Instant};
 /// More launches than this do not fit into a stream's queue while it is held.
 const QUEUE: u32 = 256;
 
-pub fn sample(cuda: &Cuda, timed: Timed) -> Result<Sample, Fault> {
+pub fn sample(cuda: &Cuda, mut timed: Timed) -> Result<Sample, Fault> {
     let (queue, engine) = (cuda.queue(), cuda.engine());
     (timed.prepare)()?;
+    if timed.check.is_some() {
+        engine.count_anew()?;
+    }
     if matches!(timed.mode, Mode::Cold | Mode::E2e) {
         engine.flush()?;
     }
@@ -28,7 +32,11 @@ pub fn sample(cuda: &Cuda, timed: Timed) -> Result<Sample, Fault> {
         let start = Instant::now();
         timed.launch.launch()?;
         queue.wait()?;
-        return Ok(Sample { ns: start.elapsed().as_nanos() as f64, clock_mhz: None });
+        let ns = start.elapsed().as_nanos() as f64;
+        timed.launch.witness()?;
+        check_after(engine, &mut timed)?;
+        queue.wait()?;
+        return Ok(Sample { ns, clock_mhz: None, differing: engine.read_back()?.1 });
     }
     let batch = timed.batch.min(QUEUE);
     let hold = Hold::begin(engine)?;
@@ -40,14 +48,35 @@ pub fn sample(cuda: &Cuda, timed: Timed) -> Result<Sample, Fault> {
     }
     queue.record(&stop)?;
     engine.stamp(1)?;
+    // What settles waits for the device, which is held.
+    let later = timed.launch.settles();
+    if !later {
+        check_after(engine, &mut timed)?;
+    }
     drop(hold);
     queue.wait()?;
     if !engine.was_released() {
         let message = "the launch waits for the device before it returns, so it cannot be timed without its launch gap";
         return Err(Fault::new(Status::Unsupported, message));
     }
+    timed.launch.witness()?;
+    if later {
+        check_after(engine, &mut timed)?;
+        queue.wait()?;
+    }
     let ns = (start.ns_to(&stop)? - pair_ns(cuda)?).max(SHORTEST_NS);
-    Ok(Sample { ns: ns / batch as f64, clock_mhz: engine.clock_mhz()? })
+    let (clock_mhz, differing) = engine.read_back()?;
+    Ok(Sample { ns: ns / batch as f64, clock_mhz, differing })
+}
+
+/// Enqueues the comparison of the outputs with what they must be, if there is any.
+fn check_after(engine: &Engine, timed: &mut Timed) -> Result<(), Fault> {
+    let Some(check) = timed.check else { return Ok(()) };
+    if timed.launch.settles() {
+        timed.launch.settle()?;
+    }
+    check()?;
+    engine.publish()
 }
 
 /// No launch is shorter; it keeps a time positive when the timer's steps hide it.
@@ -165,6 +194,12 @@ impl Launch for Replay {
     fn settle(&mut self) -> Result<(), Fault> {
         self.launch.settle()
     }
+    fn settles(&self) -> bool {
+        self.launch.settles()
+    }
+    fn refresh(&mut self) -> Result<(), Fault> {
+        self.launch.refresh()
+    }
 }
 
 /// A launch of known duration is this long: the cost of the events is less than a thousandth of it.
@@ -187,7 +222,8 @@ pub fn calibrate(cuda: &Cuda) -> Result<Calibration, Fault> {
     let time = |mode: Mode, enqueue: &dyn Fn() -> Result<(), Fault>| {
         let mut launch = Direct(enqueue);
         let prepare = &|| Ok(());
-        cuda.sample(Timed { launch: &mut launch, buffers: &nothing, prepare, mode, batch: 1 }).map(|s| s.ns)
+        cuda.sample(Timed { launch: &mut launch, buffers: &nothing, prepare, check: None, mode, batch: 1 })
+            .map(|s| s.ns)
     };
     let typical = |mode: Mode, enqueue: &dyn Fn() -> Result<(), Fault>, times: usize| -> Result<f64, Fault> {
         let all = (0..times).map(|_| time(mode, enqueue)).collect::<Result<Vec<f64>, Fault>>()?;

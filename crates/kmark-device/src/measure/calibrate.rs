@@ -17,7 +17,10 @@ const TRIES: usize = 20;
 pub fn calibrate(device: &dyn Device) -> Result<Calibration, Fault> {
     let time = |launch: &mut dyn Launch| {
         let buffers = Buffers(Vec::new());
-        device.sample(Timed { launch, buffers: &buffers, prepare: &|| Ok(()), mode: Mode::Hot, batch: 1 }).map(|s| s.ns)
+        let prepare = &|| Ok(());
+        device
+            .sample(Timed { launch, buffers: &buffers, prepare, check: None, mode: Mode::Hot, batch: 1 })
+            .map(|s| s.ns)
     };
     let mut empty = Vec::new();
     for _ in 0..200 {

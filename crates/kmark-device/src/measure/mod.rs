@@ -1,13 +1,15 @@
-//! The measurement engine: warm up until steady, sample until the stopping rule says stop. It sees a launch, a device
-//! and numbers, and is the same for every device.
+//! The measurement engine: warm up until steady, sample until the stopping rule says stop. It sees samples and numbers,
+//! and is the same for every device. Where samples come from, checked or not, stands beside it.
 
 mod calibrate;
+mod known;
+mod stage;
 
 pub use calibrate::calibrate;
+pub use stage::{Outcome, Stage};
 
 use crate::buffer::Buffers;
-use crate::problem::Problem;
-use crate::{Device, Fault, Launch, Timed};
+use crate::{Device, Fault, Launch, Sample, Timed};
 use kmark_core::record::Mode;
 use kmark_core::stats::median;
 use kmark_core::stop::{Stop, StopRule};
@@ -21,69 +23,57 @@ pub struct Visit {
     pub stop: Option<Stop>,
 }
 
-/// What a visit needs of a problem: memory, and how to make it ready again.
-pub struct Target<'a> {
-    pub buffers: &'a Buffers,
-    /// Launches of the problem in one launch: a graph holds several, each on memory of its own.
-    pub count: usize,
-    pub restore: &'a dyn Fn() -> Result<(), Fault>,
-    pub reset: &'a dyn Fn() -> Result<(), Fault>,
-    pub in_place: bool,
+/// Where samples come from.
+pub trait Source {
+    /// A sample of `batch` launches, which counts or only warms up.
+    fn take(&mut self, batch: u32, counts: bool) -> Result<Sample, Fault>;
+    /// Whether several launches in a row do the same work: not where one reads what the last one wrote.
+    fn repeats(&self) -> bool;
 }
 
-impl<'a> Target<'a> {
-    /// `problems` are launched together.
-    pub fn with<R>(problems: &[Box<dyn Problem>], f: impl FnOnce(Target) -> R) -> R {
-        f(Target {
-            buffers: problems[0].buffers(),
-            count: problems.len(),
-            restore: &|| problems.iter().try_for_each(|p| p.restore()),
-            reset: &|| problems.iter().try_for_each(|p| p.reset()),
-            in_place: problems[0].is_in_place(),
-        })
+/// Launches whose results nobody looks at.
+pub struct Unchecked<'a> {
+    pub device: &'a dyn Device,
+    pub launch: &'a mut dyn Launch,
+    pub buffers: &'a Buffers,
+    pub prepare: &'a dyn Fn() -> Result<(), Fault>,
+    pub mode: Mode,
+    pub repeats: bool,
+}
+
+impl Source for Unchecked<'_> {
+    fn take(&mut self, batch: u32, _counts: bool) -> Result<Sample, Fault> {
+        let Unchecked { launch, buffers, prepare, mode, .. } = self;
+        self.device.sample(Timed { launch: &mut **launch, buffers, prepare, check: None, mode: *mode, batch })
+    }
+    fn repeats(&self) -> bool {
+        self.repeats
     }
 }
 
 /// A hot sample lasts at least this long, so that the clock's step and the loop do not show.
 const HOT_BATCH_NS: f64 = 100_000.0;
 
-/// One turn. With `gate`, the outputs are poisoned before the last sample, so that what the caller finds afterwards
-/// is the work of a timed launch and of nothing else.
+/// One turn.
 pub fn visit(
     device: &dyn Device,
-    launch: &mut dyn Launch,
-    target: &Target,
+    source: &mut dyn Source,
     mode: Mode,
     rule: &StopRule,
     warmup: Warmup,
-    gate: bool,
 ) -> Result<Visit, Fault> {
-    let mut take = |prepare: &dyn Fn() -> Result<(), Fault>, batch: u32| {
-        device.sample(Timed { launch: &mut *launch, buffers: target.buffers, prepare, mode, batch })
-    };
-    let typical = warm_up(device, warmup, || take(target.restore, 1).map(|s| s.ns))?;
-    // In place, a second launch of a batch would read what the first one wrote.
+    let typical = warm_up(device, warmup, || source.take(1, false).map(|s| s.ns))?;
     let batch = match mode {
-        Mode::Hot if !target.in_place => (HOT_BATCH_NS / typical).ceil().clamp(1.0, 1e5) as u32,
+        Mode::Hot if source.repeats() => (HOT_BATCH_NS / typical).ceil().clamp(1.0, 1e5) as u32,
         _ => 1,
     };
     let start = device.now_ns();
     let mut visit = Visit::default();
-    let mut push = |visit: &mut Visit, prepare: &dyn Fn() -> Result<(), Fault>| -> Result<(), Fault> {
-        let sample = take(prepare, batch)?;
-        visit.samples_ns.push(sample.ns / target.count as f64);
+    while visit.stop.is_none() {
+        let sample = source.take(batch, true)?;
+        visit.samples_ns.push(sample.ns);
         visit.clock_mhz.extend(sample.clock_mhz);
-        Ok(())
-    };
-    loop {
-        push(&mut visit, target.restore)?;
         visit.stop = rule.decide(&visit.samples_ns, device.now_ns() - start);
-        if visit.stop.is_some() {
-            break;
-        }
-    }
-    if gate {
-        push(&mut visit, target.reset)?;
     }
     Ok(visit)
 }
@@ -125,32 +115,25 @@ mod tests {
 
     const RULE: StopRule = StopRule { precision: 0.005, budget_ns: 1_000_000, min_samples: 5, max_samples: 1000 };
 
-    fn run(fake: &Fake, mode: Mode, in_place: bool, gate: bool) -> (Visit, u32, u32) {
-        let (restores, resets) = (Cell::new(0), Cell::new(0));
-        let buffers = Buffers(Vec::new());
-        let target = Target {
-            buffers: &buffers,
-            count: 1,
-            restore: &|| {
-                restores.set(restores.get() + 1);
-                Ok(())
-            },
-            reset: &|| {
-                resets.set(resets.get() + 1);
-                Ok(())
-            },
-            in_place,
+    fn run(fake: &Fake, mode: Mode, repeats: bool) -> (Visit, u32) {
+        let prepared = Cell::new(0);
+        let prepare = || {
+            prepared.set(prepared.get() + 1);
+            Ok(())
         };
+        let (buffers, mut launch) = (Buffers(Vec::new()), || {});
+        let mut source =
+            Unchecked { device: fake, launch: &mut launch, buffers: &buffers, prepare: &prepare, mode, repeats };
         let warmup = Warmup::UntilSteady { limit_ns: 100_000 };
-        let visit = visit(fake, &mut || {}, &target, mode, &RULE, warmup, gate).unwrap();
-        (visit, restores.get(), resets.get())
+        let visit = visit(fake, &mut source, mode, &RULE, warmup).unwrap();
+        (visit, prepared.get())
     }
 
     #[test]
     fn warm_up_waits_for_a_steady_machine() {
         // 30 slow samples that speed up by 10 % each, then a steady 100 ns.
         let fake = Fake::new(|i| if i < 30 { 100.0 * 1.1f64.powi(30 - i as i32) } else { 100.0 });
-        let (visit, ..) = run(&fake, Mode::Cold, false, false);
+        let (visit, ..) = run(&fake, Mode::Cold, true);
         assert_eq!(visit.stop, Some(Stop::Precision));
         assert!(visit.samples_ns.iter().all(|s| *s == 100.0), "{:?}", visit.samples_ns);
     }
@@ -158,25 +141,24 @@ mod tests {
     #[test]
     fn a_noisy_launch_ends_with_the_budget() {
         let fake = Fake::new(|i| 1000.0 + (i * 37 % 101) as f64);
-        let (visit, ..) = run(&fake, Mode::Cold, false, false);
+        let (visit, ..) = run(&fake, Mode::Cold, true);
         assert_eq!(visit.stop, Some(Stop::Budget));
         let spent: f64 = visit.samples_ns.iter().sum();
         assert!((1e6..1.1e6).contains(&spent), "{spent}");
     }
 
     #[test]
-    fn every_launch_of_an_in_place_op_is_restored_and_the_gated_one_reset() {
+    fn every_launch_of_an_in_place_op_is_prepared() {
         let fake = Fake::new(|_| 10.0);
-        let (visit, restores, resets) = run(&fake, Mode::Hot, true, true);
-        assert_eq!(resets, 1);
-        assert_eq!(restores as usize + 1, fake.launches());
-        assert_eq!(visit.samples_ns.len(), 6, "five by the rule, one for the gate");
+        let (visit, prepared) = run(&fake, Mode::Hot, false);
+        assert_eq!(prepared as usize, fake.launches());
+        assert_eq!(visit.samples_ns.len(), 5);
     }
 
     #[test]
     fn hot_samples_are_batched() {
         let fake = Fake::new(|_| 10.0);
-        run(&fake, Mode::Hot, false, false);
+        run(&fake, Mode::Hot, true);
         assert_eq!(fake.largest_batch(), 10_000);
     }
 
@@ -185,7 +167,7 @@ mod tests {
         use kmark_core::verdict::{Round, Series, Verdict, compare};
         let series = |factor: f64| -> Series {
             let fake = Fake::new(move |i| factor * (1000.0 + (i % 3) as f64));
-            let one = || median(&run(&fake, Mode::Cold, false, false).0.samples_ns);
+            let one = || median(&run(&fake, Mode::Cold, true).0.samples_ns);
             let rounds: Vec<Round> = (0..5).map(|_| Round { first: one(), second: one() }).collect();
             Series { median_ns: rounds[0].first, rounds }
         };

@@ -47,6 +47,7 @@ pub fn run(args: RunArgs) -> Result<u8> {
         workers: &mut workers,
         settings: &settings,
         deadline: args.selection.deadline.unwrap_or(DEFAULT_DEADLINE),
+        roofs: run.roofs.clone(),
         phases,
     };
     for planned in &plan.items {

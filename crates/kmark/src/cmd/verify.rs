@@ -43,7 +43,8 @@ pub fn run(args: VerifyArgs) -> Result<u8> {
     let _ahead = Ahead::start(&args.selection, plan.device);
     let mut workers = Workers::new(plan.device, false);
     let deadline = args.selection.deadline.unwrap_or(DEFAULT_DEADLINE);
-    let mut bench = Bench { workers: &mut workers, settings: &settings, deadline, phases: Phases::default() };
+    let (roofs, phases) = (None, Phases::default());
+    let mut bench = Bench { workers: &mut workers, settings: &settings, deadline, roofs, phases };
     let mut progress = Progress::new(plan.items.len(), args.quiet);
     let mut lines: Vec<Line> = Vec::new();
     for planned in &plan.items {

@@ -1,7 +1,6 @@
 //! What every format shows: one row per record with the numbers derived from its raw samples, and a summary per op.
 
 use super::{Options, RunData};
-use kmark_core::cost::Roofs;
 use kmark_core::record::{Mode, Record, Run, Status, family};
 use kmark_core::stats::{Median, geomean, mad, median, quantile};
 use kmark_core::tally::Grade;
@@ -95,7 +94,8 @@ pub struct Summary {
 
 /// The run's A/A noise as a relative difference.
 pub fn noise(records: &[Record]) -> Option<f64> {
-    let aa: Vec<f64> = records.iter().filter_map(|r| aa_difference(&r.rounds())).collect();
+    let comparable = records.iter().filter(|r| r.status.is_comparable());
+    let aa: Vec<f64> = comparable.filter_map(|r| aa_difference(&r.rounds())).collect();
     noise_floor(&aa).map(f64::exp_m1)
 }
 
@@ -125,22 +125,11 @@ fn row(data: &RunData, r: &Record, baseline: Option<&String>) -> Row {
     }
 }
 
-/// The best product that was measured is no hard limit: another shape may suit the machine better by so much.
-const MATRIX_MARGIN: f64 = 1.25;
-/// Nor is a pattern of traffic: a kernel whose mix of reads and writes lies between two patterns, or whose bursts suit the
-/// memory better, is faster by a little (0.8 % seen on an H200).
-const TRAFFIC_MARGIN: f64 = 1.01;
-
 fn time(run: &Run, r: &Record, m: Median) -> Time {
     let rate = |ns: f64| r.cost.bytes() as f64 / ns;
     // In the cache there is no memory to be limited by.
     let roofs = run.roofs.as_ref().filter(|_| r.mode == Mode::Cold);
     let least_ns = roofs.map(|roofs| 1e9 * roofs.least_seconds(&r.cost, r.dtype));
-    let beyond = |roofs: &Roofs| {
-        let matrix = roofs.for_flops(r.dtype).map_or(0.0, |roof| 1e9 * r.cost.flops as f64 / roof);
-        let traffic = 1e9 * roofs.least_traffic_seconds(&r.cost);
-        m.hi < traffic / TRAFFIC_MARGIN || m.hi < matrix / MATRIX_MARGIN
-    };
     Time {
         median_ns: m.value,
         lo_ns: m.lo,
@@ -152,7 +141,7 @@ fn time(run: &Run, r: &Record, m: Median) -> Time {
         gb_per_s: rate(m.value),
         gflop_per_s: r.cost.flops as f64 / m.value,
         of_roof: least_ns.map(|least| least / m.value),
-        impossible: roofs.is_some_and(beyond),
+        impossible: r.status == Status::Impossible,
         clock_mhz: (!r.clock_mhz.is_empty()).then(|| median(&r.clock_mhz)),
         stop: r.stop,
         throttled: r.throttled(),
@@ -185,10 +174,10 @@ fn apart_ns(a: &Record, b: &Record) -> Option<f64> {
 }
 
 fn against(records: &[Record], r: &Record, baseline: Option<&String>) -> Option<Against> {
-    if !r.status.is_timed() {
+    if !r.status.is_comparable() {
         return None;
     }
-    let peers = || records.iter().filter(|p| p.case == r.case && p.mode == r.mode && p.status.is_timed());
+    let peers = || records.iter().filter(|p| p.case == r.case && p.mode == r.mode && p.status.is_comparable());
     let base = match baseline {
         Some(name) => peers().find(|p| p.impl_name == *name)?,
         None => {

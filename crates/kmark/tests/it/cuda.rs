@@ -101,6 +101,25 @@ fn a_cold_sample_is_enqueued_in_its_order() {
     }
 }
 
+/// What a launch left is compared behind the interval, before anybody waits; wrong values were there before the flush.
+#[test]
+fn a_sample_is_checked_behind_the_interval_without_another_wait() {
+    let _turn = TIMED.lock().unwrap_or_else(|e| e.into_inner());
+    let dir = tempfile::tempdir().unwrap();
+    let (log, out) = (dir.path().join("log"), dir.path().join("out"));
+    let args = ["run", "rmsnorm", "--device", "cuda", "--dtype", "f32", "--configs", "16x64", "--budget", "5ms"];
+    let mut command = on_standin(standin(), &args);
+    command.args(["--rounds", "1", "--out", out.to_str().unwrap()]).env("KMARK_STANDIN_LOG", &log);
+    command.assert().success();
+    let log = std::fs::read_to_string(log).unwrap();
+    let calls: Vec<&str> = log.lines().map(|l| l.split(" grid").next().unwrap()).collect();
+    let checked = calls.windows(2).any(|w| w[0].contains("km_stamp") && w[1].contains("km_hash_pieces"));
+    assert!(checked, "the comparison follows the stamp");
+    let flushes = calls.iter().enumerate().filter(|(_, c)| c.contains("km_flush_write"));
+    let disguised = flushes.filter(|(i, _)| calls[i.saturating_sub(3)..*i].iter().any(|c| c.contains("km_disguise")));
+    assert!(disguised.count() > 5, "outputs are given wrong values before the flush");
+}
+
 #[test]
 fn a_graph_replays_more_memory_than_the_cache_holds() {
     let _turn = TIMED.lock().unwrap_or_else(|e| e.into_inner());
@@ -231,6 +250,30 @@ fn a_kernel_that_faults_or_oversteps_or_never_ends_is_recorded_as_that() {
     );
     let forever = GOOD.replace(put, "while (a.m > 0) __nanosleep(1000);\n        a.y.at(row, c) =");
     becomes(&forever, "hung", 6, "no answer after", &["--deadline", "2s"]);
+}
+
+/// Every file of `tests/cheats` says in its first line how it ends.
+#[test]
+fn cheating_kernels_are_found_out() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cheats");
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|f| f.unwrap().path()).collect();
+    files.retain(|f| f.extension().is_some_and(|e| e == "cu"));
+    assert!(files.len() >= 10);
+    for file in files {
+        let source = std::fs::read_to_string(&file).unwrap();
+        let ends = source.strip_prefix("// Ends as ").and_then(|s| s.split(':').next()).expect("a first line");
+        let (records, result) = run_rmsnorm(&["--impl", file.to_str().unwrap(), "--impl", "cuda/01_rows"]);
+        assert_eq!(
+            result.status.code(),
+            Some(if ends == "wrong" { 5 } else { 6 }),
+            "{file:?} {}",
+            text(&result.stderr)
+        );
+        for r in records {
+            let cheats = r["impl"] != "cuda/01_rows";
+            assert_eq!(r["status"], if cheats { ends } else { "ok" }, "{file:?} {r}");
+        }
+    }
 }
 
 #[test]

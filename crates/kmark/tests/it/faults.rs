@@ -68,6 +68,71 @@ fn noise_on_standard_output_does_no_harm() {
     assert!(records.iter().all(|r| r["status"] == "ok"));
 }
 
+/// Each fault gets its status and words in every case, the good impls beside them are `ok`.
+fn all_become(faults: &[(&str, &str, &str)], extra: &[&str]) {
+    let others: Vec<&str> = faults.iter().flat_map(|(fault, ..)| ["--impl", fault]).collect();
+    let (records, _, err) = run_with("fault/twin", &[&others, extra].concat());
+    assert_eq!(records.len(), 4 * (faults.len() + 2), "{err}");
+    for r in records {
+        let expected = faults.iter().find(|(fault, ..)| r["impl"] == *fault);
+        assert_eq!(r["status"], expected.map_or("ok", |e| e.1), "{r}");
+        assert!(r["message"].as_str().unwrap().contains(expected.map_or("", |e| e.2)), "{r}");
+        assert_eq!(r["samples_ns"].as_array().unwrap().is_empty(), expected.is_some(), "{r}");
+    }
+}
+
+const LEFT: &str = "a timed launch left another result than the checked one: ";
+
+/// What is timed is checked: whoever saves work in a timed launch is found out, and whoever does not is left alone.
+#[test]
+fn cheats_are_found_out() {
+    let cheats = [
+        ("fault/every-other", "wrong", LEFT),
+        ("fault/at-first", "wrong", LEFT),
+        ("fault/on-poison", "wrong", LEFT),
+        ("fault/looks-right", "wrong", LEFT),
+        ("fault/half", "wrong", LEFT),
+        ("fault/hole", "wrong", LEFT),
+        ("fault/wobbles-at-first", "wrong", LEFT),
+        ("fault/deferred", "wrong", "elements of y are wrong"),
+        ("fault/late", "wrong", ""),
+        ("fault/remembers", "inconsistent", "on values that it has not seen"),
+        ("fault/keeps-last", "inconsistent", "on values that it has not seen"),
+    ];
+    all_become(&cheats, &[]);
+}
+
+#[test]
+fn cheats_are_found_out_on_a_hot_cache() {
+    let cheats = [("fault/at-first", "wrong", LEFT), ("fault/half", "wrong", LEFT), ("fault/on-poison", "wrong", LEFT)];
+    all_become(&cheats, &["--cache", "hot"]);
+}
+
+/// An impl whose last bits change is no cheat.
+#[test]
+fn who_is_right_with_other_bits_every_time_is_right() {
+    let (records, exit, err) = run_with("fault/wobbles", &[]);
+    assert_eq!(exit, Some(0), "{err}");
+    for r in records {
+        assert_eq!(r["status"], "ok", "{r}");
+        assert_eq!(r["checked"]["same_bits"], r["impl"] != "fault/wobbles", "{r}");
+    }
+}
+
+#[test]
+fn every_sample_is_checked_and_values_change() {
+    let (records, exit, err) = run_with("fault/twin", &[]);
+    assert_eq!(exit, Some(0), "{err}");
+    for r in records {
+        let (checked, samples) = (&r["checked"], r["samples_ns"].as_array().unwrap().len());
+        assert_eq!(checked["samples"], samples, "{r}");
+        assert_eq!(checked["whole"], samples, "small outputs are checked whole: {r}");
+        assert!(checked["fresh"].as_u64().unwrap() >= 1 && checked["same_bits"] == true, "{r}");
+    }
+    let (records, ..) = run_with("fault/twin", &["--skip-verify"]);
+    assert!(records.iter().all(|r| r.get("checked").is_none() && r["status"] == "unverified"));
+}
+
 #[test]
 fn a_crash_does_not_take_its_family_along() {
     // twin and crash-later share a worker process: when it dies, twin must be set up again and finish.

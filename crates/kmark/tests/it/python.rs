@@ -157,8 +157,20 @@ fn transcript() -> Vec<(Value, Value)> {
 
 /// Numbers that a machine measures, and names that are its own.
 fn redacted(value: &Value) -> Value {
-    let measured =
-        ["busy_ns", "samples_ns", "clock_mhz", "times", "calibration", "device", "stop", "worst", "rms", "twin_rms"];
+    let measured = [
+        "busy_ns",
+        "samples_ns",
+        "clock_mhz",
+        "times",
+        "calibration",
+        "device",
+        "stop",
+        "worst",
+        "rms",
+        "twin_rms",
+        "samples",
+        "whole",
+    ];
     match value {
         Value::Object(map) => {
             let hide = |(k, v): (&String, &Value)| {

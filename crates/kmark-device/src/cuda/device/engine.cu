@@ -1,4 +1,5 @@
-// What the engine itself runs on the card: inputs, poison, guards, hashes; the flush, the blocker and the clocks.
+// What the engine itself runs on the GPU: inputs, poison, wrong values, guards, hashes; the flush, the blocker and the
+// clocks.
 #include "kmark.cuh"
 
 // ---- Inputs --------------------------------------------------------------------------------------------------------
@@ -127,6 +128,144 @@ KERNEL km_hash(const u8* ptr, i64 bytes, u64* sum) {
     first = warp_all<Add>(first);
     second = warp_all<Add>(second);
     if (threadIdx.x % 32 == 0) atomicAdd(&sum[0], first), atomicAdd(&sum[1], second);
+}
+
+// ---- Known answers: outputs are given wrong values, hashed and compared, in pieces -----------------------------------
+
+// A tensor of `elems` elements, gaps between rows included.
+struct Strided { void* ptr; i64 elems, row, pitch, dtype; };
+enum { PIECE = 4096 };
+
+// What the bits of an element are: its size, those of its fraction and exponent (0: an integer).
+struct Bits { int size, fraction, exponent; };
+DEVICE Bits bits_of_type(i64 dtype) {
+    switch (dtype) {
+    case F64: return {64, 52, 11};
+    case F32: return {32, 23, 8};
+    case F16: return {16, 10, 5};
+    case BF16: return {16, 7, 8};
+    case E4M3: return {8, 3, 4};
+    case E5M2: return {8, 2, 5};
+    case I32: return {32, 3, 0};
+    default: return {64, 3, 0};
+    }
+}
+
+// As `decoy.rs` has it: the highest bit of the fraction changes, the second does not, those below by chance; zeros and
+// infinities become ordinary values.
+DEVICE u64 wrong_value(Bits t, bool is_e4m3, u64 old, u64 noise) {
+    if (t.exponent == 0) return old ^ (1 | (noise & 6));
+    u64 top = 1ull << (t.fraction - 1), ones = (1ull << t.exponent) - 1, bias = ones >> 1;
+    u64 flip = top | (noise & (top > 1 ? top / 2 - 1 : 0)), magnitude = (1ull << (t.size - 1)) - 1;
+    if ((old & magnitude) == 0) return old | (bias - 4) << t.fraction | flip;
+    if (!is_e4m3 && ((old >> t.fraction) & ones) == ones) return old ^ flip ^ ((bias + 1) << t.fraction);
+    u64 now = old ^ flip;
+    return is_e4m3 && (now & magnitude) == magnitude ? now ^ 1 : now;
+}
+
+DEVICE u64 noise_at(u64 index, u64 word) { return ((index ^ word) * 0x9e3779b97f4a7c15ull) >> 11; }
+
+// Elements of type W, by words of 8 bytes where rows are full of them, else one by one.
+template <class W> DEVICE void disguise_piece(const Strided& t, u64 first, u64 end, u64 word, u32 lane) {
+    constexpr u64 N = 8 / sizeof(W);
+    Bits bits = bits_of_type(t.dtype);
+    bool e4 = t.dtype == E4M3, gaps = t.pitch > t.row;
+    if ((u64)t.ptr % 8 == 0 && (end - first) % N == 0 && (!gaps || (t.row % N == 0 && t.pitch % N == 0))) {
+        u64* p = (u64*)t.ptr;
+        for (u64 i = first / N + lane; i < end / N; i += 32) {
+            if (gaps && (i64)(i * N % t.pitch) >= t.row) continue;
+            u64 old = p[i], now = 0;
+            for (u64 k = 0; k < N; k++) {
+                u64 one = wrong_value(bits, e4, (W)(old >> (k * sizeof(W) * 8)), noise_at(i * N + k, word));
+                now |= (u64)(W)one << (k * sizeof(W) * 8);
+            }
+            p[i] = now;
+        }
+        return;
+    }
+    W* p = (W*)t.ptr;
+    for (u64 i = first + lane; i < end; i += 32)
+        if (!gaps || (i64)(i % t.pitch) < t.row) p[i] = (W)wrong_value(bits, e4, p[i], noise_at(i, word));
+}
+
+// A warp takes a piece at a time.
+KERNEL km_disguise(const __grid_constant__ Strided t, u64 start, u64 stride, u64 count, u64 of, u64 word) {
+    u64 warps = (u64)gridDim.x * blockDim.x / 32, warp = ((u64)blockIdx.x * blockDim.x + threadIdx.x) / 32;
+    u32 lane = threadIdx.x % 32, size = bits_of_type(t.dtype).size / 8;
+    for (u64 k = warp; k < count; k += warps) {
+        u64 first = (start + k * stride) % of * (PIECE / size), end = first + PIECE / size;
+        if (end > (u64)t.elems) end = t.elems;
+        switch (size) {
+        case 1: disguise_piece<u8>(t, first, end, word, lane); break;
+        case 2: disguise_piece<u16>(t, first, end, word, lane); break;
+        case 4: disguise_piece<u32>(t, first, end, word, lane); break;
+        default: disguise_piece<u64>(t, first, end, word, lane);
+        }
+    }
+}
+
+template <class W> DEVICE u64 hash_piece(const W* p, u64 first, u64 end, u32 lane) {
+    u64 sum = 0;
+    for (u64 i = first + lane; i < end; i += 32) sum += mixed((u64)p[i] ^ ((i - first + 1) * 0x9e3779b97f4a7c15ull));
+    return sum;
+}
+
+enum { KEEP, COMPARE, RENEW, LOOSEN };
+
+// Words of 8 bytes where the tensor is aligned and full of them, else elements; a problem's memory stays where it is, so
+// that it is always the same of the two.
+KERNEL km_hash_pieces(const __grid_constant__ Strided t, u64 start, u64 stride, u64 count, u64 of, u64* kept, u32 what,
+                      u64* differing) {
+    u64 warps = (u64)gridDim.x * blockDim.x / 32, warp = ((u64)blockIdx.x * blockDim.x + threadIdx.x) / 32;
+    u32 lane = threadIdx.x % 32, size = bits_of_type(t.dtype).size / 8;
+    u64 bytes = (u64)t.elems * size;
+    if ((u64)t.ptr % 8 == 0 && bytes % 8 == 0) size = 8;
+    for (u64 k = warp; k < count; k += warps) {
+        u64 piece = (start + k * stride) % of, first = piece * (PIECE / size), end = first + PIECE / size;
+        if (end > bytes / size) end = bytes / size;
+        u64 sum;
+        switch (size) {
+        case 1: sum = hash_piece((const u8*)t.ptr, first, end, lane); break;
+        case 2: sum = hash_piece((const u16*)t.ptr, first, end, lane); break;
+        case 4: sum = hash_piece((const u32*)t.ptr, first, end, lane); break;
+        default: sum = hash_piece((const u64*)t.ptr, first, end, lane);
+        }
+        sum = warp_all<Add>(sum);
+        if (sum == 0) sum = 1; // a kept 0 says that the piece may hold anything
+        if (lane != 0) continue;
+        bool differs = kept[piece] != 0 && kept[piece] != sum;
+        if (what == KEEP || (what == RENEW && kept[piece] != 0)) kept[piece] = sum;
+        if (what == LOOSEN && differs) kept[piece] = 0;
+        if (what == COMPARE && differs) atomicAdd(differing, 1ull);
+    }
+}
+
+DEVICE double element(const Strided& t, i64 at) {
+    switch (t.dtype) {
+    case F64: return wide(((const double*)t.ptr)[at]);
+    case F32: return wide(((const float*)t.ptr)[at]);
+    case F16: return wide(((const f16*)t.ptr)[at]);
+    case BF16: return wide(((const bf16*)t.ptr)[at]);
+    case E4M3: return wide(((const e4m3*)t.ptr)[at]);
+    case E5M2: return wide(((const e5m2*)t.ptr)[at]);
+    case I32: return wide(((const int*)t.ptr)[at]);
+    default: return wide(((const i64*)t.ptr)[at]);
+    }
+}
+
+// Copies a number to where the host can see it.
+KERNEL km_publish(const u64* from, u64* to) {
+    if (threadIdx.x == 0) *to = *from;
+}
+
+// Elements that `word` chooses, as doubles.
+KERNEL km_glance(const __grid_constant__ Strided t, u64 word, i64 count, double* out) {
+    i64 step = (i64)gridDim.x * blockDim.x;
+    u64 elems = (u64)(t.elems / t.pitch * t.row);
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
+        u64 at = mixed(word + (u64)i) % (elems ? elems : 1);
+        out[i] = elems ? element(t, (i64)(at / t.row * t.pitch + at % t.row)) : 0.0;
+    }
 }
 
 // ---- Samples -------------------------------------------------------------------------------------------------------

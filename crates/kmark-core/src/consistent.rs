@@ -1,0 +1,74 @@
+//! Whether an impl takes as long on values that it sees for the first time as on those it has seen before. One that
+//! remembers results, or skips work while its inputs stay the same, does not. Numbers in, a verdict out.
+
+use crate::stats::{median, quantile};
+
+/// Slower by less than this is no accusation: a machine does that by itself.
+pub const MARGIN: f64 = 1.15;
+/// So many launches with fresh values must all be slower before anybody is accused.
+pub const TRIES: usize = 7;
+
+/// Whether a launch stands out from `known`, the times of launches with values seen before.
+pub fn stands_out(fresh: f64, known: &[f64]) -> bool {
+    !known.is_empty() && fresh > quantile(known, 0.9) && fresh >= MARGIN * median(known)
+}
+
+/// Whether it is proven that fresh values are slower. `controls` were taken as the fresh ones were, after inputs had been
+/// written anew, but with the values they had before; they are as many. Under the same law for both, all fresh ones
+/// beyond the upper controls happen about once in a thousand times, and only suspects come here; by a seventh of the
+/// time on top of it, next to never.
+pub fn remembers(fresh: &[f64], controls: &[f64], known: &[f64]) -> bool {
+    fresh.len() >= TRIES
+        && controls.len() >= TRIES
+        && fresh.iter().all(|f| stands_out(*f, controls) && stands_out(*f, known))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fill::philox;
+
+    /// A machine that is disturbed now and then: one time in ten half as long again.
+    fn noisy(seed: u64, count: usize, typical: f64) -> Vec<f64> {
+        let unit = |i: usize| philox(seed, i as u64)[0] as f64 / u32::MAX as f64;
+        (0..count)
+            .map(|i| typical * (1.0 + 0.1 * unit(2 * i) + if unit(2 * i + 1) > 0.9 { 0.5 } else { 0.0 }))
+            .collect()
+    }
+
+    #[test]
+    fn who_remembers_is_found() {
+        for seed in 0..200 {
+            let (known, controls) = (noisy(seed, 50, 100.0), noisy(1000 + seed, TRIES, 100.0));
+            assert!(remembers(&noisy(2000 + seed, TRIES, 200.0), &controls, &known), "{seed}");
+        }
+    }
+
+    #[test]
+    fn noise_accuses_nobody() {
+        let accused = (0..100_000u64).filter(|seed| {
+            let known = noisy(3 * seed, 10, 100.0);
+            let (controls, fresh) = (noisy(3 * seed + 1, TRIES, 100.0), noisy(3 * seed + 2, TRIES, 100.0));
+            remembers(&fresh, &controls, &known)
+        });
+        assert_eq!(accused.count(), 0);
+    }
+
+    #[test]
+    fn a_refill_that_slows_every_launch_accuses_nobody() {
+        let (known, after) = (noisy(1, 50, 100.0), noisy(2, TRIES, 140.0));
+        assert!(after.iter().all(|t| stands_out(*t, &known)), "suspicious, as it should be");
+        assert!(!remembers(&noisy(3, TRIES, 140.0), &after, &known));
+    }
+
+    #[test]
+    fn a_few_slow_launches_prove_nothing() {
+        let known = noisy(1, 50, 100.0);
+        let controls = noisy(2, TRIES, 100.0);
+        assert!(!remembers(&[200.0; TRIES - 1], &controls, &known));
+        let mut fresh = vec![200.0; TRIES];
+        fresh[3] = 101.0;
+        assert!(!remembers(&fresh, &controls, &known));
+        assert!(!stands_out(200.0, &[]));
+    }
+}

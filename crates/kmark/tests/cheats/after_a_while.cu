@@ -1,0 +1,14 @@
+// Ends as wrong: by the clock, works in the first 50 ms only.
+// kmark: kernel watch grid=1 block=1
+// kmark: kernel mine grid=m block=128
+#include "rms.cuh"
+
+__device__ u64 first, now;
+KERNEL watch(const __grid_constant__ Args a) {
+    now = global_ns();
+    if (first == 0) first = now;
+}
+
+KERNEL mine(const __grid_constant__ Args a) {
+    if (now - first < 50000000ull) honest_row(a, blockIdx.x);
+}
