@@ -37,6 +37,8 @@ pub enum Request {
         mode: Mode,
         /// Judge the first launch, so that timed ones can be held to what it left.
         check: bool,
+        /// In memory other than that of the impls that are prepared already; they are let go.
+        anew: bool,
     },
     Sample {
         #[serde(rename = "impl")]

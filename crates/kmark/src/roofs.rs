@@ -117,7 +117,13 @@ fn best(
 fn sample(workers: &mut Workers, device: Choice, case: &Case, name: &str, work: f64) -> Option<Limit> {
     let (family, impl_name) = (family(name), name.to_string());
     let limits = Limits { time: Duration::from_secs(120), memory: u64::MAX };
-    let prepare = Request::Prepare { case: case.clone(), impl_name: impl_name.clone(), mode: Mode::Cold, check: false };
+    let prepare = Request::Prepare {
+        case: case.clone(),
+        impl_name: impl_name.clone(),
+        mode: Mode::Cold,
+        check: false,
+        anew: false,
+    };
     workers.ask(&family, &prepare, limits).ok()?;
     let budget_ns = Scale::of(device, workers).budget.as_nanos() as u64;
     let rule = StopRule { precision: 0.001, budget_ns, min_samples: 10, max_samples: 100 };

@@ -183,9 +183,12 @@ impl Worker<'_> {
                 let problems = CardProblem::new(cuda, entry.op, &case, case.value_seed(entry.op, 0))?.against_host()?;
                 Reply::Compared { problems, busy_ns: busy() }
             }
-            Request::Prepare { case, impl_name, mode, check } => {
-                let (times, Built { kernels, notes, libraries, contract, .. }) =
-                    self.prepare(case, &impl_name, mode, check)?;
+            Request::Prepare { case, impl_name, mode, check, anew } => {
+                // Until the new memory is there, the old one is kept: so it lies elsewhere.
+                let kept = if anew { self.prepared.take() } else { None };
+                let prepared = self.prepare(case, &impl_name, mode, check);
+                drop(kept);
+                let (times, Built { kernels, notes, libraries, contract, .. }) = prepared?;
                 Reply::Prepared { times, kernels, notes, libraries, contract, busy_ns: busy() }
             }
             Request::Sample { impl_name, rule, warmup, check } => {

@@ -27,6 +27,10 @@ pub struct Visit {
 pub trait Source {
     /// A sample of `batch` launches, which counts or only warms up.
     fn take(&mut self, batch: u32, counts: bool) -> Result<Sample, Fault>;
+    /// What a sample took in earlier turns, if there were any.
+    fn typical_ns(&self) -> Option<f64> {
+        None
+    }
     /// Whether several launches in a row do the same work: not where one reads what the last one wrote.
     fn repeats(&self) -> bool;
 }
@@ -62,7 +66,8 @@ pub fn visit(
     rule: &StopRule,
     warmup: Warmup,
 ) -> Result<Visit, Fault> {
-    let typical = warm_up(device, warmup, || source.take(1, false).map(|s| s.ns))?;
+    let known = source.typical_ns();
+    let typical = warm_up(device, warmup, known, || source.take(1, false).map(|s| s.ns))?;
     let batch = match mode {
         Mode::Hot if source.repeats() => (HOT_BATCH_NS / typical).ceil().clamp(1.0, 1e5) as u32,
         _ => 1,
@@ -84,14 +89,19 @@ const WINDOW: usize = 3;
 const STEADY: f64 = 0.02;
 
 /// Discards samples until they are steady, or the limit is reached; returns a typical time.
-fn warm_up(device: &dyn Device, warmup: Warmup, mut take: impl FnMut() -> Result<f64, Fault>) -> Result<f64, Fault> {
+fn warm_up(
+    device: &dyn Device,
+    warmup: Warmup,
+    known: Option<f64>,
+    mut take: impl FnMut() -> Result<f64, Fault>,
+) -> Result<f64, Fault> {
     let start = device.now_ns();
     let mut seen = vec![take()?];
     loop {
         let spent = device.now_ns() - start;
         let done = match warmup {
             Warmup::For { ns } => spent >= ns,
-            Warmup::UntilSteady { limit_ns } => spent >= limit_ns || is_steady(&seen),
+            Warmup::UntilSteady { limit_ns } => spent >= limit_ns || is_steady(&seen, known),
         };
         if done {
             return Ok(median(&seen[seen.len().saturating_sub(WINDOW)..]));
@@ -100,7 +110,13 @@ fn warm_up(device: &dyn Device, warmup: Warmup, mut take: impl FnMut() -> Result
     }
 }
 
-fn is_steady(seen: &[f64]) -> bool {
+/// Two windows that agree, or, where there were earlier turns, the last two samples and those.
+fn is_steady(seen: &[f64], known: Option<f64>) -> bool {
+    let like_known =
+        |known: f64| seen.iter().rev().take(2).filter(|s| (*s - known).abs() <= STEADY * known).count() == 2;
+    if known.is_some_and(like_known) {
+        return true;
+    }
     let Some(before) = seen.len().checked_sub(2 * WINDOW) else { return false };
     let (old, new) = seen[before..].split_at(WINDOW);
     let (old, new) = (median(old), median(new));
