@@ -170,7 +170,7 @@ impl Tally {
     pub fn passes(&self, grade: Grade, spec: &TensorSpec) -> bool {
         // A vector is no row of its own: its elements lie in as many rows.
         let row_len = if spec.shape.len() > 1 { spec.row_len() } else { 1 };
-        self.score(grade).is_rare(self.elements, row_len) && !self.rms_is_off(grade)
+        self.score(grade).is_rare(self.elements, row_len) && !self.rms_is_off(grade, spec.rms_share)
     }
 
     /// The best grade that it may have.
@@ -179,10 +179,10 @@ impl Tally {
     }
 
     /// The RMS error must be explained by that of the twin, the oracle rounded to the output's dtype: a quarter above it,
-    /// plus half the slack. Few elements scatter more; a region where a few are much larger than the rest counts as few.
-    fn rms_is_off(&self, grade: Grade) -> bool {
+    /// plus a share of the slack. Few elements scatter more; a region where a few are much larger than the rest counts as few.
+    fn rms_is_off(&self, grade: Grade, share: f64) -> bool {
         let carriers = if self.allowed4 > 0.0 { self.allowed2 * self.allowed2 / self.allowed4 } else { 0.0 };
-        let limit = 1.25 * self.twin2.sqrt() + 0.5 * self.score(grade).slack2.sqrt();
+        let limit = 1.25 * self.twin2.sqrt() + share * self.score(grade).slack2.sqrt();
         carriers >= RMS_NEEDS && self.err2.sqrt() > limit * (1.0 + 3.0 / carriers.sqrt())
     }
 

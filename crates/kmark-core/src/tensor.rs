@@ -34,12 +34,17 @@ pub struct TensorSpec {
     pub pitch: usize,
     /// Elements by which the first lies past an aligned address.
     pub offset: usize,
+    /// Of an output: which share of the slack the RMS error of a region may be.
+    pub rms_share: f64,
 }
+
+/// Of slack that bounds what may happen at the worst.
+const RMS_SHARE: f64 = 0.5;
 
 impl TensorSpec {
     fn new(name: &'static str, role: Role, dtype: DType, shape: &[usize], fill: Fill) -> Self {
         let pitch = shape.last().copied().unwrap_or(1);
-        TensorSpec { name, role, dtype, shape: shape.to_vec(), fill, pitch, offset: 0 }
+        TensorSpec { name, role, dtype, shape: shape.to_vec(), fill, pitch, offset: 0, rms_share: RMS_SHARE }
     }
     pub fn input(name: &'static str, dtype: DType, shape: &[usize], fill: Fill) -> Self {
         Self::new(name, Role::In, dtype, shape, fill)
@@ -49,6 +54,11 @@ impl TensorSpec {
     }
     pub fn inout(name: &'static str, dtype: DType, shape: &[usize], fill: Fill) -> Self {
         Self::new(name, Role::InOut, dtype, shape, fill)
+    }
+    /// Where slack is so many standard deviations that half of it hides what the RMS can show.
+    pub fn with_rms_share(mut self, share: f64) -> Self {
+        self.rms_share = share;
+        self
     }
     /// Laid out as attribute [`MEMORY`](crate::op::MEMORY) says: `strided` rows lie 8 to 15 elements apart, each at a
     /// multiple of 8 elements; an `unaligned` tensor starts one element past an aligned address.

@@ -68,6 +68,7 @@ const OWN: &[(&str, &str)] = headers![
     "attention_dense.cuh",
     "attention_fma.cuh",
     "attention_mma.cuh",
+    "attention_rounding.cuh",
     "attention_truth.cuh",
     "classes.cuh",
     "column_sums.cuh",

@@ -32,11 +32,14 @@ pub const ENTRY: Entry = Entry {
         wrong::last_key_lost::<Attention>(),
         wrong::scale_missing::<Attention>(),
         wrong::large_logits_clipped::<Attention>(),
+        wrong::no_maximum::<Attention>(),
+        wrong::maximum_of_the_row_before::<Attention>(),
         wrong::lse_in_base_2(),
         wrong::diagonal_missing::<Attention>(),
         wrong::window_ignored::<Attention>(),
         wrong::key_heads_interleaved::<Attention>(),
     ],
+    loose: &[wrong::query_in_half::<Attention>()],
 };
 
 struct Attention;

@@ -64,6 +64,33 @@ pub const MUTANTS: &[Mutant] = &[
     },
 ];
 
+/// Saturated rows show it: there dp and delta are nearly equal, and what rounding leaves of their difference is its own.
+pub const LOOSE: &[Mutant] = &[Mutant {
+    name: "dp-in-half",
+    about: "dp and delta are rounded to 16 bits before their difference",
+    applies: |c| {
+        let keys = dense::geometry(c).seqs[0].keys;
+        c.dtype.size() == 2 && keys >= 3 && !c.flag("causal") && c.count("window") == 0 && c.axis("d") >= 24
+    },
+    spoil: |right, c, b| {
+        let (geo, dtype, b) = (dense::geometry(c), c.dtype, b.clone());
+        after(right, move || {
+            let values = Values::read(&b);
+            let (mut dq, mut dk) = (vec![0.0; values.q.len()], vec![0.0; values.k.len()]);
+            values.each(&geo, |at| {
+                let (dp, delta) = (dtype.round(at.ds / at.p + at.delta), dtype.round(at.delta));
+                let ds = geo.scale * at.p * (dp - delta);
+                for x in 0..geo.dk {
+                    dq[at.row * geo.dk + x] += ds * values.k[at.key * geo.dk + x];
+                    dk[at.key * geo.dk + x] += ds * values.q[at.row * geo.dk + x];
+                }
+            });
+            write(&b.get("dq"), &dq);
+            write(&b.get("dk"), &dk);
+        })
+    },
+}];
+
 /// Otherwise ds is zero whatever is done.
 fn sees_more_than_one_key(c: &Case) -> bool {
     let geo = dense::geometry(c);

@@ -27,6 +27,8 @@ pub const ENTRY: Entry = Entry {
         wrong::last_key_lost::<AttentionDecode>(),
         wrong::scale_missing::<AttentionDecode>(),
         wrong::large_logits_clipped::<AttentionDecode>(),
+        wrong::no_maximum::<AttentionDecode>(),
+        wrong::maximum_of_the_row_before::<AttentionDecode>(),
         wrong::lse_in_base_2(),
         wrong::key_heads_interleaved::<AttentionDecode>(),
         wrong::one_key_too_many::<AttentionDecode>(),
@@ -34,6 +36,7 @@ pub const ENTRY: Entry = Entry {
         wrong::wrong_page::<AttentionDecode>(),
         wrong::not_causal::<AttentionDecode>(),
     ],
+    loose: &[wrong::query_in_half::<AttentionDecode>()],
 };
 
 struct AttentionDecode;

@@ -35,6 +35,8 @@ pub const ENTRY: Entry = Entry {
         wrong::last_key_lost::<AttentionVarlen>(),
         wrong::scale_missing::<AttentionVarlen>(),
         wrong::large_logits_clipped::<AttentionVarlen>(),
+        wrong::no_maximum::<AttentionVarlen>(),
+        wrong::maximum_of_the_row_before::<AttentionVarlen>(),
         wrong::lse_in_base_2(),
         wrong::diagonal_missing::<AttentionVarlen>(),
         wrong::window_ignored::<AttentionVarlen>(),
@@ -42,6 +44,7 @@ pub const ENTRY: Entry = Entry {
         PREFIX_MASKED,
         NEIGHBOUR_SEQUENCE,
     ],
+    loose: &[wrong::query_in_half::<AttentionVarlen>()],
 };
 
 const PREFIX_MASKED: Mutant = Mutant {

@@ -2,6 +2,7 @@
 // truth/attention.rs, which explains it.
 #pragma once
 #include "attention_fma.cuh"
+#include "attention_rounding.cuh"
 #include "judge.cuh"
 
 // ---- Inputs --------------------------------------------------------------------------------------------------------
@@ -45,49 +46,54 @@ template <class F> DEVICE double row_sum(int d, F term) {
 
 // ---- Slack ---------------------------------------------------------------------------------------------------------
 
-// Roundoff of weights that a kernel rounds to 16 bits before their product, times 2.5.
-template <class T> DEVICE double weight_rounding() { return sizeof(T) == 2 ? 2.5 * unit<T>() : 0.0; }
-
 constexpr int TRUTH_ROWS = 4, TRUTH_COLS = 4, TRUTH_BLOCK = TRUTH_ROWS * WARPS, TRUTH_WIDTH = TRUTH_COLS * 32;
 constexpr int FEW_KEYS = 64;
 
-// Sums over keys: p * v, p * v^2 and (p * v)^2.
-struct TruthSums {
+// Sums over keys: p * v, p * v^2, (p * v)^2; and p^2 * v and p^2, which only what is rounded on the way asks for.
+template <bool ROUNDS> struct TruthSums {
     double value[TRUTH_ROWS][TRUTH_COLS], pv2[TRUTH_ROWS][TRUTH_COLS], p2v2[TRUTH_ROWS][TRUTH_COLS];
+    double p2v[TRUTH_ROWS][TRUTH_COLS], p2[TRUTH_ROWS];
 
     __device__ TruthSums() {
         #pragma unroll
         for (int r = 0; r < TRUTH_ROWS; r++) {
+            p2[r] = 0.0;
             #pragma unroll
-            for (int c = 0; c < TRUTH_COLS; c++) value[r][c] = pv2[r][c] = p2v2[r][c] = 0.0;
+            for (int c = 0; c < TRUTH_COLS; c++) value[r][c] = pv2[r][c] = p2v2[r][c] = p2v[r][c] = 0.0;
         }
     }
     __device__ __forceinline__ void rescale(int r, double by) {
+        p2[r] *= by * by;
         #pragma unroll
-        for (int c = 0; c < TRUTH_COLS; c++) value[r][c] *= by, pv2[r][c] *= by, p2v2[r][c] *= by * by;
+        for (int c = 0; c < TRUTH_COLS; c++) {
+            value[r][c] *= by, pv2[r][c] *= by, p2v2[r][c] *= by * by;
+            if (ROUNDS) p2v[r][c] *= by * by;
+        }
     }
     __device__ __forceinline__ void add(const double (&p)[TRUTH_ROWS], const double (&v)[TRUTH_COLS]) {
         #pragma unroll
         for (int r = 0; r < TRUTH_ROWS; r++) {
+            if (ROUNDS) p2[r] = fma(p[r], p[r], p2[r]);
             #pragma unroll
             for (int c = 0; c < TRUTH_COLS; c++) {
                 double term = p[r] * v[c];
                 value[r][c] += term;
                 pv2[r][c] = fma(term, v[c], pv2[r][c]);
                 p2v2[r][c] = fma(term, term, p2v2[r][c]);
+                if (ROUNDS) p2v[r][c] = fma(p[r], term, p2v[r][c]);
             }
         }
     }
 };
 
-// Puts TRUTH_BLOCK queries from `first` on of one head, columns from `col` on. put_o(i, x, expect, slack, region) gets
-// every element, put_lse(i, expect, slack, region) every query. `longest` is the largest norm of a key of the head.
+// Puts TRUTH_BLOCK queries from `first` on of one head, columns from `col` on. put_o(i, x, expect, slack, region, loose)
+// gets every element, put_lse(i, expect, slack, region) every query. `longest` is the largest norm of a key of the head.
 template <class T, class PutO, class PutLse>
 DEVICE void judge_queries(void* memory, Sequence seq, Head<const T> q, Head<const T> k, Head<const T> v, int first, int d,
                           int col, double longest, PutO put_o, PutLse put_lse) {
     Softmax<double, TRUTH_ROWS> softmax;
-    TruthSums sums;
-    double scale = logit_scale(d), u = unit<acc_t>();
+    TruthSums<sizeof(T) == 2> sums;
+    double scale = logit_scale(d), u = unit<acc_t>(), key_rms = longest / sqrt((double)d);
     attend(softmax, sums, Shared<double, TRUTH_ROWS, TRUTH_COLS>(memory), seq, q, k, v, first, scale, d, col);
     #pragma unroll
     for (int r = 0; r < TRUTH_ROWS; r++) {
@@ -96,15 +102,17 @@ DEVICE void judge_queries(void* memory, Sequence seq, Head<const T> q, Head<cons
         int keys = seq.high(i) - seq.low(i), region = keys > FEW_KEYS;
         double norm = sqrt(row_sum(d, [&](int x) { double e = wide(q.row(i)[x]); return e * e; }));
         double off = sum_slack(d) * scale * norm * longest + 4.0 * u * softmax.largest[r];
-        double k_slack = sum_slack(keys) + 2.0 * off, total = softmax.total[r];
+        double total = softmax.total[r], inverse = 1.0 / total, inverse2 = inverse * inverse;
         #pragma unroll
         for (int c = 0; c < TRUTH_COLS; c++) {
             int x = col + (int)threadIdx.x % 32 + 32 * c;
             if (x >= d) continue;
-            double rounded = weight_rounding<T>() * sqrt(sums.p2v2[r][c]) / total;
-            double slack = rounded + k_slack * sqrt(sums.pv2[r][c] / total);
-            if (keys > 0) put_o(i, x, sums.value[r][c] / total, slack, region);
-            else put_o(i, x, 0.0, 0.0, region);
+            Column<T> column{sums.value[r][c] / total, sums.pv2[r][c] * inverse, sums.p2v2[r][c] * inverse2,
+                             sums.p2v[r][c] * inverse2, sums.p2[r] * inverse2, (double)keys, key_rms,
+                             scale * norm * key_rms, 0.0, 0.0};
+            double slack = column.weights() + sum_slack(keys) * sqrt(column.pv2) + off * column.deviation();
+            if (keys > 0) put_o(i, x, column.o, slack, region, column.on_the_way());
+            else put_o(i, x, 0.0, 0.0, region, 0.0);
         }
         if (col > 0 || threadIdx.x % 32 > 0) continue;
         double lse = softmax.high[r] + log(total);

@@ -1,7 +1,7 @@
 // The truth of attention over gathered keys (paged caches, lists of blocks) in f64: inputs with the CPU's bits, and one
 // block per few queries that share their keys. Formulas are those of truth/attention.rs.
 #pragma once
-#include "kmark.cuh"
+#include "attention_rounding.cuh"
 
 // ---- Inputs --------------------------------------------------------------------------------------------------------
 
@@ -64,14 +64,10 @@ DEVICE Spot spot_of(const Table& table, const Lengths& lengths, i64 b, i64 longe
 
 constexpr int BLOCK_ROWS = 8, TILE_KEYS = 32, TILE_DIMS = 64, BLOCK_THREADS = 256;
 constexpr i64 FEW_KEYS = 64;
-constexpr double WEIGHT_SIGMAS = 2.5;
-
-// Roundoff of weights that a kernel hands to a matrix unit.
-template <class T> DEVICE double weight_unit() { return sizeof(T) == 2 ? unit<T>() : 0.0; }
 
 // What is known of a query when all its keys have been seen.
 struct Seen {
-    double highest, total, largest, norm, longest;
+    double highest, total, p2, largest, norm, longest;
 };
 
 // Judges up to BLOCK_ROWS rows of o, columns blockIdx.y * BLOCK_THREADS and on, and their lse. `at` says which:
@@ -95,11 +91,11 @@ DEVICE void judge_attention(const At& at, const Qs& q, const Ks& k, const Vs& v,
     const i64 column = first + thread % width;
     const int mine = row0 < step ? (BLOCK_ROWS - row0 + step - 1) / step : 0; // rows row0, row0 + step, ...
 
-    double o[BLOCK_ROWS], pv2[BLOCK_ROWS], p2v2[BLOCK_ROWS];
+    double o[BLOCK_ROWS], pv2[BLOCK_ROWS], p2v2[BLOCK_ROWS], p2v[BLOCK_ROWS];
 #pragma unroll
-    for (int i = 0; i < BLOCK_ROWS; i++) o[i] = pv2[i] = p2v2[i] = 0.0;
+    for (int i = 0; i < BLOCK_ROWS; i++) o[i] = pv2[i] = p2v2[i] = p2v[i] = 0.0;
 
-    double highest = -infinity, total = 0.0, largest = 0.0, longest2 = 0.0, q2 = 0.0;
+    double highest = -infinity, total = 0.0, p2 = 0.0, largest = 0.0, longest2 = 0.0, q2 = 0.0;
     if (r < at.rows) {
         for (i64 d = j; d < dk; d += 32) {
             double x = wide(q.at(at.q_row(r), d));
@@ -142,6 +138,7 @@ DEVICE void judge_attention(const At& at, const Qs& q, const Ks& k, const Vs& v,
         const double old = raised > -infinity ? exp(highest - raised) : 1.0;
         largest = fmax(largest, warp_all<Max>(visible ? fabs(logit) : 0.0));
         total = total * old + warp_all<Add>(weight);
+        p2 = p2 * old * old + warp_all<Add>(weight * weight);
         highest = raised;
         p[j][r] = weight;
         if (j == 0) shrink[r] = old;
@@ -156,7 +153,7 @@ DEVICE void judge_attention(const At& at, const Qs& q, const Ks& k, const Vs& v,
         for (int i = 0; i < BLOCK_ROWS; i++) {
             if (i >= mine) break;
             double c = shrink[row0 + i * step];
-            o[i] *= c, pv2[i] *= c, p2v2[i] *= c * c;
+            o[i] *= c, pv2[i] *= c, p2v2[i] *= c * c, p2v[i] *= c * c;
         }
         if (mine > 0) {
 #pragma unroll 4
@@ -165,16 +162,17 @@ DEVICE void judge_attention(const At& at, const Qs& q, const Ks& k, const Vs& v,
 #pragma unroll
                 for (int i = 0; i < BLOCK_ROWS; i++) {
                     if (i >= mine) break;
-                    double pv = p[key][row0 + i * step] * x;
+                    const double weight = p[key][row0 + i * step], pv = weight * x;
                     o[i] += pv;
                     pv2[i] = fma(pv, x, pv2[i]);
                     p2v2[i] = fma(pv, pv, p2v2[i]);
+                    p2v[i] = fma(weight, pv, p2v[i]);
                 }
             }
         }
     }
     longest2 = warp_all<Max>(longest2);
-    if (j == 0) seen[r] = Seen{highest, total, largest, sqrt(q2), sqrt(longest2)};
+    if (j == 0) seen[r] = Seen{highest, total, p2, largest, sqrt(q2), sqrt(longest2)};
     __syncthreads();
 
     Judge<O> judge(o_gate);
@@ -186,18 +184,23 @@ DEVICE void judge_attention(const At& at, const Qs& q, const Ks& k, const Vs& v,
         const i64 keys = at.visible(row);
         const int region = keys > FEW_KEYS;
         const Seen s = seen[row];
-        double expect = 0.0, slack = 0.0, lse = -infinity, lse_slack = 0.0;
+        double expect = 0.0, slack = 0.0, loose = 0.0, lse = -infinity, lse_slack = 0.0;
         if (keys > 0) {
             const double u = unit<acc_t>();
             const double off = sum_slack((double)dk) * scale * s.norm * s.longest + 4.0 * u * s.largest;
-            // By Jensen, the mean of |v| under p is at most the root of the mean of its square.
-            const double all = sum_slack((double)keys) + 2.0 * off;
-            expect = o[i] / s.total;
-            slack = WEIGHT_SIGMAS * weight_unit<O>() * (sqrt(p2v2[i]) / s.total) + all * sqrt(pv2[i] / s.total);
+            const double inverse = 1.0 / s.total, inverse2 = inverse * inverse, key_rms = s.longest / sqrt((double)dk);
+            // Values that are columns of the keys know the errors of the weights.
+            const double own = (const void*)k.ptr == (const void*)v.ptr ? fabs(wide(q.at(at.q_row(row), column))) : 0.0;
+            const Column<O> c{o[i] / s.total, pv2[i] * inverse, p2v2[i] * inverse2, p2v[i] * inverse2, s.p2 * inverse2,
+                              (double)keys, key_rms, scale * s.norm * key_rms, s.norm > 0.0 ? own / s.norm : 0.0,
+                              scale * own};
+            expect = c.o;
+            slack = c.weights() + sum_slack((double)keys) * sqrt(c.pv2) + off * c.deviation();
+            loose = c.on_the_way();
             lse = s.highest + log(s.total);
             lse_slack = off + sum_slack((double)keys) + 4.0 * u * (1.0 + fabs(lse));
         }
-        judge.put(at.q_row(row), column, expect, slack, region);
+        judge.put(at.q_row(row), column, expect, slack, region, loose);
         if (lse_gate.out != nullptr && column == 0) {
             lse_judge.put(at.lse_row(row), at.lse_col(row), lse, lse_slack, region);
         }

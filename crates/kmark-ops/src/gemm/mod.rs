@@ -5,7 +5,7 @@ mod mutants;
 
 use crate::Entry;
 use crate::cuda::{kernel, oracle};
-use crate::truth::product::{BLOCK, Operand, Scales, derived_scale, products, slack};
+use crate::truth::product::{BLOCK, Operand, Scales, derived_scale, products, rms_share, slack};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::dtype::DType;
@@ -32,6 +32,7 @@ pub const ENTRY: Entry = Entry {
         &crate::vendor::cublaslt::CublasLt,
     ],
     mutants: mutants::MUTANTS,
+    loose: mutants::LOOSE,
 };
 
 struct Gemm;
@@ -109,7 +110,8 @@ impl Op for Gemm {
         if c.flag("bias") {
             t.push(TensorSpec::input("bias", out_dtype(c), &[n], normal));
         }
-        t.push(TensorSpec::output("d", out_dtype(c), &[m, n]).laid_out(c.attr("memory")));
+        let d = TensorSpec::output("d", out_dtype(c), &[m, n]).laid_out(c.attr("memory"));
+        t.push(d.with_rms_share(rms_share(c.dtype, out_dtype(c))));
         t
     }
     fn cost(&self, c: &Case) -> Cost {
@@ -132,7 +134,7 @@ impl Op for Gemm {
         let (m, n, k) = (c.axis("m"), c.axis("n"), c.axis("k"));
         let (a, b) = operands(c, inputs);
         let bias = c.flag("bias").then(|| inputs.all("bias"));
-        let (factor, u) = (slack(c.dtype, k), c.acc().unit());
+        let (off, u) = (slack(c.dtype, out_dtype(c), k, c.attr("scale") == "block"), c.acc().unit());
         products(&a, 0..m, &b, 0..n, |row, column, sums, sizes| {
             let (mut d, mut slack) = (sums.to_vec(), Vec::new());
             for (i, d) in d.iter_mut().enumerate() {
@@ -140,10 +142,11 @@ impl Op for Gemm {
                 // Scales multiplied, the product scaled and the bias added: each rounds in the accumulator.
                 let after = u * (4.0 * d.abs() + 2.0 * bias.abs());
                 *d += bias;
-                slack.push(factor * sizes[i] + after);
+                slack.push(off.tight * sizes[i] + after);
             }
+            let loose: Vec<f64> = sizes.iter().filter(|_| off.loose > 0.0).map(|s| off.loose * s).collect();
             let start = row * n + column;
-            sink.put(Block { tensor: "d", start, expect: &d, slack: &slack, loose: &[], region: Region::One(0) });
+            sink.put(Block { tensor: "d", start, expect: &d, slack: &slack, loose: &loose, region: Region::One(0) });
         });
     }
 }

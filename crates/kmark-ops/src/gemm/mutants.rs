@@ -2,7 +2,7 @@
 
 use super::operands;
 use crate::mutants::{Mutant, edited, inputs_of, read};
-use crate::truth::product::Operand;
+use crate::truth::product::{Operand, Vectors, dot};
 use kmark_core::case::Case;
 use kmark_core::dtype::DType;
 use kmark_core::tensor::View;
@@ -49,6 +49,24 @@ pub const MUTANTS: &[Mutant] = &[
                 let round = |v: &mut [f64]| v.iter_mut().for_each(|v| *v = DType::F16.round(*v));
                 a.iter_mut().chain(b.iter_mut()).for_each(round);
                 a.times(&b)
+            })
+        },
+    },
+    Mutant {
+        name: "three-bf16-products",
+        about: "f32 operands are split into two bf16 each, and the product of the smaller parts is left out",
+        applies: |c| c.dtype == DType::F32 && c.attr("out") == "same" && c.axis("k") >= 16 && many(c),
+        spoil: |right, c, b| {
+            instead(right, c, b, |c, inputs| {
+                let (a, b) = operands(c, inputs);
+                let halves = |v: &Vectors| {
+                    let high: Vec<f64> = v.data.iter().map(|x| DType::Bf16.round(*x)).collect();
+                    let low = v.data.iter().zip(&high).map(|(x, high)| DType::Bf16.round(x - high)).collect();
+                    [high, low].map(|data| Vectors { data, k: v.k })
+                };
+                let ([a, a_low], [b, b_low]) = (halves(&a.all()), halves(&b.all()));
+                let products = [a.times(&b), a.times(&b_low), a_low.times(&b)];
+                (0..products[0].len()).map(|i| products.iter().map(|p| p[i]).sum()).collect()
             })
         },
     },
@@ -140,6 +158,28 @@ pub const MUTANTS: &[Mutant] = &[
         },
     },
 ];
+
+pub const LOOSE: &[Mutant] = &[Mutant {
+    name: "split-in-half",
+    about: "k is split in four, and each part of the sum is rounded to the output's type",
+    // 8-bit products are off by as much where the output has more bits, or the sum few terms; then only the RMS shows it.
+    applies: |c| match c.dtype.size() {
+        2 => super::out_dtype(c).size() == 2 && c.axis("k") >= 64 && many(c),
+        1 => super::out_dtype(c) == DType::Bf16 && c.axis("k") >= 512 && c.axis("m") * c.axis("n") >= 8192,
+        _ => false,
+    },
+    spoil: |right, c, b| {
+        instead(right, c, b, |c, inputs| {
+            let (a, b) = operands(c, inputs);
+            let (a, b, out) = (a.all(), b.all(), super::out_dtype(c));
+            let part = c.axis("k").div_ceil(4);
+            let sum = |a: &[f64], b: &[f64]| -> f64 {
+                a.chunks(part).zip(b.chunks(part)).map(|(a, b)| out.round(dot(a, b))).sum()
+            };
+            a.iter().flat_map(|a| b.iter().map(move |b| sum(a, b))).collect()
+        })
+    },
+}];
 
 /// Enough rows and columns that one value that happens to be small hides nothing.
 fn many(c: &Case) -> bool {

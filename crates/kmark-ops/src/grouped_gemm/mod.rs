@@ -5,7 +5,7 @@ mod cpu;
 mod mutants;
 
 use crate::cuda::{kernel, oracle};
-use crate::truth::product::{BLOCK, Operand, Scales, derived_scale, products, slack};
+use crate::truth::product::{BLOCK, Operand, Scales, derived_scale, products, rms_share, slack};
 use crate::{Entry, truth};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
@@ -32,6 +32,7 @@ pub const ENTRY: Entry = Entry {
         ),
     ],
     mutants: mutants::MUTANTS,
+    loose: mutants::LOOSE,
 };
 
 struct GroupedGemm;
@@ -107,8 +108,8 @@ impl Op for GroupedGemm {
             true => TensorSpec::input("count", DType::I32, &[g], Fill::Derived),
             false => TensorSpec::input("group", DType::I32, &[rows], Fill::Derived),
         });
-        let out = if scaled(c) { DType::Bf16 } else { c.dtype };
-        t.push(TensorSpec::output("d", out, &by_row(n)).laid_out(memory));
+        let d = TensorSpec::output("d", out_dtype(c), &by_row(n)).laid_out(memory);
+        t.push(d.with_rms_share(rms_share(c.dtype, out_dtype(c))));
         t
     }
     /// Of rows that are padding and of matrices without rows nothing need be read.
@@ -142,23 +143,28 @@ impl Op for GroupedGemm {
     fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
         let n = c.axis("n");
         let (groups, a, b) = (Groups::new(c), rows_of_a(c, inputs), columns_of_b(c, inputs));
-        let (factor, u) = (slack(c.dtype, c.axis("k")), c.acc().unit());
-        let put = |start, expect: &[f64], slack: &[f64]| {
-            sink.put(Block { tensor: "d", start, expect, slack, loose: &[], region: Region::One(0) });
+        let (off, u) = (slack(c.dtype, out_dtype(c), c.axis("k"), scaled(c)), c.acc().unit());
+        let put = |start, expect: &[f64], slack: &[f64], loose: &[f64]| {
+            sink.put(Block { tensor: "d", start, expect, slack, loose, region: Region::One(0) });
         };
         for g in 0..groups.lens.len() {
             products(&a, groups.rows(g), &b, g * n..(g + 1) * n, |row, column, d, sizes| {
-                let slack: Vec<f64> = d.iter().zip(sizes).map(|(d, s)| factor * s + 4.0 * u * d.abs()).collect();
-                put(row * n + column - g * n, d, &slack);
+                let slack: Vec<f64> = d.iter().zip(sizes).map(|(d, s)| off.tight * s + 4.0 * u * d.abs()).collect();
+                let loose: Vec<f64> = sizes.iter().filter(|_| off.loose > 0.0).map(|s| off.loose * s).collect();
+                put(row * n + column - g * n, d, &slack, &loose);
             });
         }
         let (zeros, free) = (vec![0.0; n], vec![f64::INFINITY; n]);
-        (0..groups.total).filter(|row| groups.of(*row).is_none()).for_each(|row| put(row * n, &zeros, &free));
+        (0..groups.total).filter(|row| groups.of(*row).is_none()).for_each(|row| put(row * n, &zeros, &free, &[]));
     }
 }
 
 fn masked(c: &Case) -> bool {
     c.attr("form") == "masked"
+}
+
+fn out_dtype(c: &Case) -> DType {
+    if scaled(c) { DType::Bf16 } else { c.dtype }
 }
 
 fn scaled(c: &Case) -> bool {

@@ -2,7 +2,7 @@
 
 use super::{Groups, columns_of_b, rows_of_a, scaled};
 use crate::mutants::{Mutant, edited, inputs_of};
-use crate::truth::product::{BLOCK, Vectors};
+use crate::truth::product::{BLOCK, Vectors, dot};
 use kmark_core::case::Case;
 use kmark_core::tensor::View;
 use kmark_device::Launch;
@@ -90,6 +90,28 @@ pub const MUTANTS: &[Mutant] = &[
         },
     },
 ];
+
+pub const LOOSE: &[Mutant] = &[Mutant {
+    name: "split-in-half",
+    about: "k is split in four, and each part of the sum is rounded to the output's type",
+    applies: |c| c.dtype.size() == 2 && c.axis("k") >= 64 && c.axis("m") >= 16 && c.axis("n") >= 8,
+    spoil: |right, c, b| {
+        instead(right, c, b, |c, inputs| {
+            let (parts, n, k) = (Parts::new(c, inputs), c.axis("n"), c.axis("k"));
+            let (groups, out, part) = (Groups::new(c), super::out_dtype(c), k.div_ceil(4));
+            let vector = |v: &Vectors, at: usize| v.data[at * k..(at + 1) * k].to_vec();
+            let sum = |a: &[f64], b: &[f64]| -> f64 {
+                a.chunks(part).zip(b.chunks(part)).map(|(a, b)| out.round(dot(a, b))).sum()
+            };
+            let real = (0..groups.total).filter_map(|row| groups.of(row).map(|group| (group, row)));
+            real.map(|(group, row)| {
+                let a = vector(&parts.a, row);
+                (row, (0..n).map(|j| sum(&a, &vector(&parts.b, group * n + j))).collect())
+            })
+            .collect()
+        })
+    },
+}];
 
 /// A row of d has enough terms that two of them are not equal by chance.
 fn enough(c: &Case) -> bool {

@@ -28,6 +28,8 @@ pub const ENTRY: Entry = Entry {
         wrong::last_key_lost::<MlaDecode>(),
         wrong::scale_missing::<MlaDecode>(),
         wrong::large_logits_clipped::<MlaDecode>(),
+        wrong::no_maximum::<MlaDecode>(),
+        wrong::maximum_of_the_row_before::<MlaDecode>(),
         wrong::lse_in_base_2(),
         wrong::one_key_too_many::<MlaDecode>(),
         wrong::whole_last_page::<MlaDecode>(),
@@ -35,6 +37,7 @@ pub const ENTRY: Entry = Entry {
         wrong::not_causal::<MlaDecode>(),
         SCALE_OF_THE_ROW,
     ],
+    loose: &[wrong::query_in_half::<MlaDecode>()],
 };
 
 const SCALE_OF_THE_ROW: Mutant = Mutant {

@@ -1,6 +1,10 @@
 //! Attention done wrong, in the ways that the ops that attend share: mostly a geometry with one twist, computed in f64
 //! and rounded.
 
+mod softmax;
+
+pub use softmax::{maximum_of_the_row_before, no_maximum, query_in_half};
+
 use super::{Mutant, after, edited, read, write};
 use crate::cpu::attention::ints;
 use crate::truth::attention::{Attends, Geometry, no_integers};

@@ -25,6 +25,8 @@ pub const ENTRY: Entry = Entry {
     )],
     mutants: &[
         SCALE_MISSING,
+        wrong::no_maximum::<Nsa>(),
+        wrong::maximum_of_the_row_before::<Nsa>(),
         wrong::lse_in_base_2(),
         DIAGONAL_MISSING,
         NEWEST_BLOCK_WHOLE,
@@ -32,6 +34,7 @@ pub const ENTRY: Entry = Entry {
         BLOCKS_OF_HEAD_0,
         EMPTY_NOT_ZERO,
     ],
+    loose: &[wrong::query_in_half::<Nsa>()],
 };
 
 struct Nsa;

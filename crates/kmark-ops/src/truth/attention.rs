@@ -4,11 +4,13 @@
 pub mod backward;
 pub mod dense;
 mod paged;
+mod rounding;
 
 pub use paged::Pages;
+use rounding::{Column, Rounding};
 
 use super::product::dot;
-use super::ragged;
+use super::{ragged, sum};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::dtype::DType;
@@ -167,6 +169,9 @@ pub struct Weights {
     pub lse: f64,
     /// How far a kernel's exponents may be off, absolute: the rounding of the products, and of the scaled logits.
     pub off: f64,
+    /// The typical size of an element of a loud key, and how far the logits spread with it.
+    key_rms: f64,
+    spread: f64,
 }
 
 /// `None` if there are no keys.
@@ -179,35 +184,57 @@ pub fn weigh(q: &[f64], k: &Rows, keys: Range<usize>, scale: f64, acc: DType) ->
     let largest = logits.iter().fold(0.0, |m: f64, s| m.max(s.abs()));
     let off = sum_slack(acc, q.len()) * scale * norm(q) * k.longest + 4.0 * acc.unit() * largest;
     let mut p: Vec<f64> = logits.iter().map(|s| (s - max).exp()).collect();
-    let total: f64 = p.iter().sum();
+    let total = sum(&p);
     p.iter_mut().for_each(|p| *p /= total);
-    Some(Weights { p, lse: max + total.ln(), off })
+    let key_rms = k.longest / (q.len() as f64).sqrt();
+    Some(Weights { p, lse: max + total.ln(), off, key_rms, spread: scale * norm(q) * key_rms })
 }
 
-/// Roundoff of weights that a kernel hands to a matrix unit: those of 16-bit tensors are rounded to that type.
-pub fn weight_unit(dtype: DType) -> f64 {
-    if dtype.size() == 2 { dtype.unit() } else { 0.0 }
+/// Rows of the output that belong to a query: what is expected, slack, and what rounding on the way adds to it.
+struct Output {
+    o: Vec<f64>,
+    slack: Vec<f64>,
+    loose: Vec<f64>,
 }
 
-/// A sum of products with rounded weights: each is off by at most a unit, independently, so the sum is off by the
-/// square root of the sum of squares, times this. 2.5 units are six standard deviations of a rounding error.
-pub const WEIGHT_SIGMAS: f64 = 2.5;
-
-/// One row of the output and its slack.
-fn attend(w: &Weights, v: &Rows, keys: Range<usize>, c: &Case) -> (Vec<f64>, Vec<f64>) {
-    let (mut o, mut p2v2, mut pv2) = (vec![0.0; v.width], vec![0.0; v.width], vec![0.0; v.width]);
+/// One row of the output. `q` is the query where values are the first columns of the keys, and empty elsewhere.
+fn attend(w: &Weights, v: &Rows, keys: Range<usize>, c: &Case, q: &[f64], scale: f64) -> Output {
+    let zeros = || vec![0.0; v.width];
+    let (mut o, mut pv2, mut p2v2, mut p2v) = (zeros(), zeros(), zeros(), zeros());
     for (p, j) in w.p.iter().zip(keys) {
         for (d, v) in v.row(j).iter().enumerate() {
-            o[d] += p * v;
-            pv2[d] += p * v * v;
-            p2v2[d] += p * p * v * v;
+            let term = p * v;
+            o[d] += term;
+            pv2[d] += term * v;
+            p2v2[d] += term * term;
+            p2v[d] += p * term;
         }
     }
-    // By Jensen, the mean of |v| under p is at most the root of the mean of its square.
-    let k = sum_slack(c.acc(), w.p.len()) + 2.0 * w.off;
-    let rounded = WEIGHT_SIGMAS * weight_unit(c.dtype);
-    let slack = p2v2.iter().zip(&pv2).map(|(p2v2, pv2)| rounded * p2v2.sqrt() + k * pv2.sqrt()).collect();
-    (o, slack)
+    let p2 = w.p.iter().map(|p| p * p).sum();
+    let (q_norm, rounding) = (norm(q).max(f64::MIN_POSITIVE), Rounding::of(c.dtype));
+    let column = |d: usize| {
+        let q = q.get(d).map_or(0.0, |q| q.abs());
+        Column {
+            o: o[d],
+            pv2: pv2[d],
+            p2v2: p2v2[d],
+            p2v: p2v[d],
+            p2,
+            keys: w.p.len() as f64,
+            key_rms: w.key_rms,
+            spread: w.spread,
+            q_part: q / q_norm,
+            q_scaled: scale * q,
+        }
+    };
+    // By Jensen, the mean of |v| under p is at most the root of the mean of its square. An error of the exponents moves
+    // the output by its covariance with the values.
+    let sums = sum_slack(c.acc(), w.p.len());
+    let tight = |x: Column| x.weights(rounding) + sums * x.pv2.sqrt() + w.off * x.deviation();
+    let slack = (0..v.width).map(|d| tight(column(d))).collect();
+    let loose =
+        if rounding.unit > 0.0 { (0..v.width).map(|d| column(d).on_the_way(rounding)).collect() } else { Vec::new() };
+    Output { o, slack, loose }
 }
 
 /// Output `o` and, if the case has it, `lse`. A row without keys is 0 and minus infinity.
@@ -226,11 +253,12 @@ pub fn forward<A: Attends>(c: &Case, inputs: &View, sink: &dyn Sink) {
             let q = inputs.take(A::Q, row * geo.dk, geo.dk);
             let weights = weigh(&q, &k, keys.clone(), geo.scale, c.acc());
             let region = Region::One(u8::from(keys.len() > FEW_KEYS));
-            let (o, slack) = match &weights {
-                Some(w) => attend(w, &v, keys, c),
-                None => (vec![0.0; geo.dv], vec![0.0; geo.dv]),
+            let shared = if A::K == A::V { q.as_slice() } else { &[] };
+            let Output { o, slack, loose } = match &weights {
+                Some(w) => attend(w, &v, keys, c, shared, geo.scale),
+                None => Output { o: vec![0.0; geo.dv], slack: vec![0.0; geo.dv], loose: Vec::new() },
             };
-            sink.put(Block { tensor: "o", start: row * geo.dv, expect: &o, slack: &slack, loose: &[], region });
+            sink.put(Block { tensor: "o", start: row * geo.dv, expect: &o, slack: &slack, loose: &loose, region });
             if with_lse {
                 let (lse, slack) = match &weights {
                     Some(w) => {

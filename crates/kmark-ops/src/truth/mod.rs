@@ -32,7 +32,7 @@ pub fn softmax(x: &[f64]) -> SoftmaxRow {
 
 /// A sum that carries its rounding errors along (Kahan). A plain chain of n additions in f64 is off by up to about
 /// sqrt(n) units: nothing to a kernel in f32, but all that one in f64 is allowed.
-fn sum(terms: &[f64]) -> f64 {
+pub fn sum(terms: &[f64]) -> f64 {
     let (mut total, mut carry) = (0.0, 0.0);
     for term in terms {
         let corrected = term - carry;

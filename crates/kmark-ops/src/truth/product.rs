@@ -99,18 +99,46 @@ pub fn dot(a: &[f64], b: &[f64]) -> f64 {
     sums.iter().sum::<f64>() + ar.iter().zip(br).map(|(a, b)| a * b).sum::<f64>()
 }
 
-/// How far a product may be off, as a factor of the norms of its two vectors. Terms of either sign: their sum and its
-/// error grow like a random walk, so this is sqrt(k) below what magnitudes would allow.
-pub fn slack(dtype: DType, k: usize) -> f64 {
-    let root = (k as f64).sqrt();
-    let sum = dtype.accumulator().unit() * 4.0 * (8.0 + root) / root;
-    // Tensor cores add 8-bit products in about 14 bits between promotions to f32. The mean of |ab| is 0.64 of what the
-    // norms say, for normal numbers.
-    let short = if dtype.size() == 1 { 0.64 / 8192.0 } else { 0.0 };
-    // They also cut off what does not fit when they add 16 products to a sum, always towards zero: k/16 steps of about
-    // 1.4 units of a partial sum that is |a| |b| / sqrt(k) or so. Measured on an H200 at k = 4096: 6.8 units of |a| |b|.
-    let cut = if dtype.size() <= 2 { dtype.accumulator().unit() * root / 8.0 } else { 0.0 };
-    sum + short + cut
+/// How far the sums of a product over `k` terms may be off, as factors of the norms of its two vectors. Terms have either
+/// sign: a sum of them is |a| |b| / sqrt(k) or so, and so is its error, which walks at random.
+#[derive(Clone, Copy)]
+pub struct Slack {
+    pub tight: f64,
+    /// How much more if parts of the sum are rounded on the way.
+    pub loose: f64,
+}
+
+/// `dtype` is that of the operands, `out` that of the product; in `blocks` scales differ along k.
+pub fn slack(dtype: DType, out: DType, k: usize, blocks: bool) -> Slack {
+    let (unit, root) = (dtype.accumulator().unit(), (k as f64).sqrt());
+    // One chain of additions, the worst order, is off by 0.3 units of |a| |b| on the average.
+    let sum = unit * (3.0 + 8.0 / root);
+    // Tensor cores cut off what does not fit when they add 16 products to a sum, always towards zero: k/16 steps of about
+    // 1.4 units of a partial sum. Measured on an H200 at k = 4096: 6.8 units of |a| |b|.
+    let cut = if dtype.size() <= 2 { unit * root / 8.0 } else { 0.0 };
+    // Where scales differ, some blocks count for more than others, and the walk has fewer steps.
+    let step = if blocks { 1.75 } else { 1.0 } / root;
+    // They add 8-bit products in 14 bits, 32 at a time, between promotions to f32 every 128: simulated, that is 1.3e-4 of
+    // the sum on the average, ten times as much at the worst, less in long sums.
+    let short = if dtype.size() == 1 { step * (1.2e-3 + 2e-2 / (k.max(BLOCK) as f64).sqrt()) } else { 0.0 };
+    let loose = match (dtype.size(), out.size()) {
+        // Parts of a split sum are rounded to the output's type. Sums of 8-bit products are never promoted: they lose
+        // 2.3e-5 * sqrt(k) on the average, and a dozen times as much where partial sums are large.
+        (1, 2) => step * (4.0 * out.unit() + 3e-4 * root),
+        (2, 2) => step * 4.0 * out.unit(),
+        _ => 0.0,
+    };
+    Slack { tight: sum + short + cut, loose }
+}
+
+/// Which share of that slack the RMS error may be. A chain in f32 has a tenth; what three products of bf16 in the place of
+/// f32 lose, more. The rounding of a 16-bit output leaves room for all that the sum may be off.
+pub fn rms_share(dtype: DType, out: DType) -> f64 {
+    match (dtype.size(), out.size()) {
+        (4 | 8, _) => 0.13,
+        (1, 2) => 0.05,
+        _ => 0.3,
+    }
 }
 
 /// Values of an operand held in f64 at a time: 64 MiB.

@@ -25,8 +25,8 @@ KERNEL __launch_bounds__(128, 2) judge_o(const __grid_constant__ Args a) {
     Judge<lse_t> lse(a.lse_gate);
     judge_queries(
         shared, Sequence{(int)a.sq, (int)a.sk}, q, k, v, first, (int)a.d, col, ((double*)a.workspace)[b * a.hkv + kv_head],
-        [&](int i, int x, double expect, double slack, int region) {
-            o.put(dense_row(b, a.hq, a.sq, head, i), x, expect, slack, region);
+        [&](int i, int x, double expect, double slack, int region, double loose) {
+            o.put(dense_row(b, a.hq, a.sq, head, i), x, expect, slack, region, loose);
         },
         [&](int i, double expect, double slack, int region) {
             if (LSE) lse.put(b * a.hq + head, i, expect, slack, region);

@@ -4,12 +4,12 @@
 // kmark: derive k derive_k grid=ceil(k.rows,8) block=256
 // kmark: derive o derive_o grid=ceil(sq,16)*hq*b*ceil(d,128) block=128 shared=29952
 // kmark: derive lse derive_lse grid=ceil(sq,16)*hq*b block=128 shared=29952
-// kmark: workspace (b*hkv*2+b*hq*sq*4)*8
+// kmark: workspace (b*hkv*2+b*hq*sq*5)*8
 // kmark: kernel longest_rows grid=b*hkv block=256
 // kmark: kernel query_facts grid=ceil(b*hq*sq,8) block=256
-// kmark: kernel judge_dq grid=ceil(sq,16)*hq*b*ceil(d,128) block=128 shared=38144
-// kmark: kernel judge_dk grid=ceil(sk,16)*hkv*b*ceil(d,128) block=128 shared=38144
-// kmark: kernel judge_dv grid=ceil(sk,16)*hkv*b*ceil(d,128) block=128 shared=38144
+// kmark: kernel judge_dq grid=ceil(sq,16)*hq*b*ceil(d,128) block=128 shared=54528
+// kmark: kernel judge_dk grid=ceil(sk,16)*hkv*b*ceil(d,128) block=128 shared=54528
+// kmark: kernel judge_dv grid=ceil(sk,16)*hkv*b*ceil(d,128) block=128 shared=54528
 #include "attention_dense.cuh"
 
 // ---- The forward's outputs -----------------------------------------------------------------------------------------
@@ -59,7 +59,7 @@ KERNEL __launch_bounds__(128) derive_lse(const __grid_constant__ Args a) {
 
 // What a query brings to all its pairs.
 struct Facts {
-    double delta, delta_size, q_norm, dout_norm;
+    double delta, delta_size, delta2, q_norm, dout_norm;
 };
 
 DEVICE double* longest_k(const Args& a) { return (double*)a.workspace; }
@@ -80,32 +80,39 @@ KERNEL query_facts(const __grid_constant__ Args a) {
     Facts f;
     f.delta = row_sum((int)a.d, [&](int x) { return wide(a.dout.at(row, x)) * wide(a.o.at(row, x)); });
     f.delta_size = row_sum((int)a.d, [&](int x) { return fabs(wide(a.dout.at(row, x)) * wide(a.o.at(row, x))); });
+    double squares = row_sum((int)a.d, [&](int x) { double e = wide(a.dout.at(row, x)) * wide(a.o.at(row, x)); return e * e; });
+    f.delta2 = fmax(squares, f.delta * f.delta);
     f.q_norm = sqrt(row_sum((int)a.d, [&](int x) { return wide(a.q.at(row, x)) * wide(a.q.at(row, x)); }));
     f.dout_norm = sqrt(row_sum((int)a.d, [&](int x) { return wide(a.dout.at(row, x)) * wide(a.dout.at(row, x)); }));
     if (threadIdx.x % 32 == 0) all_facts(a)[n] = f;
 }
 
-// Sums over pairs: weight * x, its square, and how far the weight may be off times |x|.
+// What pairs weigh, as tables in shared memory: the weight, how far the accumulator's roundings may move it, and squares
+// of what roundings to 16 bits may, those of the weights and those on the way.
+enum Table { WEIGHT, OFF, TIGHT2, LOOSE2, TABLES };
+
+// Sums over pairs: weight * x, off * |x|, and both squares times x^2.
 struct GradientSums {
-    double value[TRUTH_ROWS][TRUTH_COLS], squares[TRUTH_ROWS][TRUTH_COLS], off[TRUTH_ROWS][TRUTH_COLS];
+    double value[TRUTH_ROWS][TRUTH_COLS], off[TRUTH_ROWS][TRUTH_COLS];
+    double tight2[TRUTH_ROWS][TRUTH_COLS], loose2[TRUTH_ROWS][TRUTH_COLS];
 
     __device__ GradientSums() {
         #pragma unroll
         for (int r = 0; r < TRUTH_ROWS; r++) {
             #pragma unroll
-            for (int c = 0; c < TRUTH_COLS; c++) value[r][c] = squares[r][c] = off[r][c] = 0.0;
+            for (int c = 0; c < TRUTH_COLS; c++) value[r][c] = off[r][c] = tight2[r][c] = loose2[r][c] = 0.0;
         }
     }
-    __device__ __forceinline__ void add(const double (&w)[TRUTH_ROWS], const double (&w_off)[TRUTH_ROWS],
-                                        const double (&x)[TRUTH_COLS]) {
+    __device__ __forceinline__ void add(const double (&w)[TABLES][TRUTH_ROWS], const double (&x)[TRUTH_COLS]) {
         #pragma unroll
-        for (int r = 0; r < TRUTH_ROWS; r++) {
+        for (int c = 0; c < TRUTH_COLS; c++) {
+            double size = fabs(x[c]), square = x[c] * x[c];
             #pragma unroll
-            for (int c = 0; c < TRUTH_COLS; c++) {
-                double term = w[r] * x[c];
-                value[r][c] += term;
-                squares[r][c] = fma(term, term, squares[r][c]);
-                off[r][c] = fma(w_off[r], fabs(x[c]), off[r][c]);
+            for (int r = 0; r < TRUTH_ROWS; r++) {
+                value[r][c] = fma(w[WEIGHT][r], x[c], value[r][c]);
+                off[r][c] = fma(w[OFF][r], size, off[r][c]);
+                tight2[r][c] = fma(w[TIGHT2][r], square, tight2[r][c]);
+                loose2[r][c] = fma(w[LOOSE2][r], square, loose2[r][c]);
             }
         }
     }
@@ -129,12 +136,13 @@ template <Gradient WHICH, class T> DEVICE void judge_gradient(const Args& a, u8*
     Head<const v_t> v = dense_head(a.v, HEADS_FIRST, b, a.hkv, a.sk, kv_head);
     double scale = logit_scale(a.d), u = unit<acc_t>(), row_slack = sum_slack((double)a.d);
     double k_size = longest_k(a)[b * a.hkv + kv_head], v_size = longest_v(a)[b * a.hkv + kv_head];
+    double w_unit = weight_unit<T>(), tiny = weight_tiny<T>(), tiny_ds = tiny * fmax(1.0 / scale, 1.0);
     GradientSums sums;
     for (i64 head = QUERIES ? own_head : kv_head * group, stop = QUERIES ? head + 1 : head + group; head < stop; head++) {
         Head<const q_t> q = dense_head(a.q, HEADS_FIRST, b, a.hq, a.sq, head);
         Head<const dout_t> dout = dense_head(a.dout, HEADS_FIRST, b, a.hq, a.sq, head);
         for (int other = begin; other < end; other += OTHERS) {
-            double s[TRUTH_ROWS][2], dp[TRUTH_ROWS][2], off[TRUTH_ROWS][2];
+            double s[TRUTH_ROWS][2], dp[TRUTH_ROWS][2], off[TRUTH_ROWS][2], tight2[TRUTH_ROWS][2], loose2[TRUTH_ROWS][2];
             products(s, mem, QUERIES ? q : k, first, (int)len, QUERIES ? k : q, other, end, d);
             if (WHICH != DV) products(dp, mem, QUERIES ? dout : v, first, (int)len, QUERIES ? v : dout, other, end, d);
             #pragma unroll
@@ -143,7 +151,7 @@ template <Gradient WHICH, class T> DEVICE void judge_gradient(const Args& a, u8*
                 for (int c = 0; c < 2; c++) {
                     int mine = own + r, theirs = other + (int)threadIdx.x % 32 + 32 * c;
                     int i = QUERIES ? mine : theirs, j = QUERIES ? theirs : mine;
-                    double weight = 0.0, weight_off = 0.0;
+                    double weight = 0.0, weight_off = 0.0, t2 = 0.0, l2 = 0.0;
                     if (seq.sees(i, j)) {
                         Facts f = all_facts(a)[(b * a.hq + head) * a.sq + i];
                         double lse = wide(a.lse.at(b * a.hq + head, i)), logit = scale * s[r][c], p = exp(logit - lse);
@@ -151,29 +159,41 @@ template <Gradient WHICH, class T> DEVICE void judge_gradient(const Args& a, u8*
                         double p_off = p * (row_slack * scale * f.q_norm * k_size + rest);
                         // A gradient of a key is a sum over all queries of all heads of its group.
                         double terms = QUERIES ? seq.high(i) - seq.low(i) : (double)(a.sq * group);
+                        double spread = scale * f.q_norm * k_size / sqrt((double)d), up2 = w_unit * p * (w_unit * p);
+                        double equal2 = is_narrow<T>(spread) ? SIGMAS_EQUAL / SIGMAS * (SIGMAS_EQUAL / SIGMAS) : 1.0;
                         if (WHICH == DV) {
                             weight = p;
                             weight_off = p_off + sum_slack(terms) * p;
+                            t2 = up2 * equal2 + tiny * tiny;
+                            l2 = up2 * (1.0 + spread * spread) + tiny * tiny;
                         } else {
                             double inner = dp[r][c] - f.delta;
                             weight = p * inner;
                             weight_off = p_off * fabs(inner) + p * row_slack * (f.dout_norm * v_size + f.delta_size);
                             weight_off += sum_slack(terms) * fabs(weight);
+                            double uds2 = w_unit * weight * (w_unit * weight);
+                            double below = tiny * tiny * inner * inner + tiny_ds * tiny_ds;
+                            t2 = uds2 * (1.0 + equal2) + below;
+                            l2 = uds2 * (2.0 + spread * spread) + up2 * (dp[r][c] * dp[r][c] + f.delta2) + below;
                         }
                     }
                     s[r][c] = weight;
                     off[r][c] = weight_off;
+                    tight2[r][c] = t2;
+                    loose2[r][c] = l2;
                 }
             }
             __syncwarp(); // the last tile's weights have been read
-            put_weights(mem.weights(0), s);
-            put_weights(mem.weights(1), off);
+            put_weights(mem.weights(WEIGHT), s);
+            put_weights(mem.weights(OFF), off);
+            put_weights(mem.weights(TIGHT2), tight2);
+            put_weights(mem.weights(LOOSE2), loose2);
             each_other(mem, WHICH == DQ ? k : WHICH == DK ? q : dout, other, end, col, d,
                        [&](int m, const double (&x)[TRUTH_COLS]) {
-                double w[TRUTH_ROWS], w_off[TRUTH_ROWS];
-                get_weights(w, mem.weights(0), m);
-                get_weights(w_off, mem.weights(1), m);
-                sums.add(w, w_off, x);
+                double w[TABLES][TRUTH_ROWS];
+                #pragma unroll
+                for (int t = 0; t < TABLES; t++) get_weights(w[t], mem.weights(t), m);
+                sums.add(w, x);
             });
         }
     }
@@ -185,8 +205,9 @@ template <Gradient WHICH, class T> DEVICE void judge_gradient(const Args& a, u8*
         for (int c = 0; c < TRUTH_COLS; c++) {
             int x = col + (int)threadIdx.x % 32 + 32 * c;
             if (own + r >= len || x >= d) continue;
-            double slack = by * (weight_rounding<T>() * sqrt(sums.squares[r][c]) + sums.off[r][c]);
-            judge.put(dense_row(b, heads, len, own_head, own + r), x, by * sums.value[r][c], slack);
+            double slack = by * (SIGMAS * sqrt(sums.tight2[r][c]) + sums.off[r][c]);
+            double loose = by * SIGMAS * sqrt(sums.loose2[r][c]);
+            judge.put(dense_row(b, heads, len, own_head, own + r), x, by * sums.value[r][c], slack, 0, loose);
         }
     }
     judge.finish();

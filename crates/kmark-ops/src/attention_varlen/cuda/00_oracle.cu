@@ -51,8 +51,8 @@ KERNEL __launch_bounds__(128, 2) judge_o(const __grid_constant__ Args a) {
     judge_queries(
         shared, seq, ragged_head(a.q, start_q, a.hq, head), ragged_head(a.k, start_k, a.hkv, kv_head),
         ragged_head(a.v, start_k, a.hkv, kv_head), first, (int)a.d, col, ((double*)a.workspace)[s * a.hkv + kv_head],
-        [&](int i, int x, double expect, double slack, int region) {
-            o.put((i64)(start_q + i) * a.hq + head, x, expect, slack, region);
+        [&](int i, int x, double expect, double slack, int region, double loose) {
+            o.put((i64)(start_q + i) * a.hq + head, x, expect, slack, region, loose);
         },
         [&](int i, double expect, double slack, int region) {
             if (LSE) lse.put(start_q + i, head, expect, slack, region);

@@ -40,7 +40,8 @@ KERNEL __launch_bounds__(256) judge_product(const __grid_constant__ Args a) {
     tile.multiply<ACROSS_A, ACROSS_B>(a.k, of_a, of_b);
 
     Judge<d_t> judge(a.d_gate);
-    double factor = product_slack<a_t>(a.k), u = unit<acc_t>();
+    ProductSlack off = product_slack<a_t, d_t>(a.k, SCALE == SCALE_block);
+    double u = unit<acc_t>();
     for (int r = 0; r < 4; r++) {
         for (int c = 0; c < 4; c++) {
             i64 i = row + tile.row(r), j = col + tile.col(c);
@@ -48,7 +49,8 @@ KERNEL __launch_bounds__(256) judge_product(const __grid_constant__ Args a) {
             double d = tile.sum[r][c], bias = BIAS ? wide(a.bias.ptr[j]) : 0.0;
             // Scales multiplied, the product scaled and the bias added: each rounds in the accumulator.
             double after = u * (4.0 * fabs(d) + 2.0 * fabs(bias));
-            judge.put(i, j, d + bias, factor * (tile.norm_b[c] * tile.norm_a[r]) + after);
+            double size = tile.norm_b[c] * tile.norm_a[r];
+            judge.put(i, j, d + bias, off.tight * size + after, 0, off.loose * size);
         }
     }
     judge.finish();

@@ -71,13 +71,14 @@ KERNEL __launch_bounds__(256) judge_groups(const __grid_constant__ Args a) {
         };
         TruthTile tile;
         tile.multiply<false, false>(a.k, of_a, of_b);
-        double factor = product_slack<a_t>(a.k), u = unit<acc_t>();
+        ProductSlack off = product_slack<a_t, d_t>(a.k, SCALED);
+        double u = unit<acc_t>();
         for (int r = 0; r < 4; r++) {
             for (int c = 0; c < 4; c++) {
                 i64 i = row + tile.row(r), j = col + tile.col(c);
                 if (i >= extent.end || j >= a.n) continue;
-                double d = tile.sum[r][c];
-                judge.put(i, j, d, factor * (tile.norm_b[c] * tile.norm_a[r]) + 4.0 * u * fabs(d));
+                double d = tile.sum[r][c], size = tile.norm_b[c] * tile.norm_a[r];
+                judge.put(i, j, d, off.tight * size + 4.0 * u * fabs(d), 0, off.loose * size);
             }
         }
     }

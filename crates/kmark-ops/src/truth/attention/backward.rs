@@ -1,57 +1,62 @@
 //! The gradients of dense attention in f64, from the saved output and lse.
 
-use super::{Geometry, Rows, WEIGHT_SIGMAS, dense, norm, weight_unit};
+use super::rounding::{Rounding, SIGMAS, SIGMAS_EQUAL};
+use super::{Geometry, Rows, dense, norm};
 use crate::truth::product::dot;
 use kmark_core::case::Case;
 use kmark_core::gate::{Block, Region, Sink, sum_slack};
 use kmark_core::tensor::View;
 
+/// A weight of a sum, and how far a kernel's may be off.
+struct Weight {
+    value: f64,
+    /// By roundings of the accumulator, at the most.
+    off: f64,
+    /// By roundings to 16 bits, squared: those of the weights, and those on the way.
+    tight2: f64,
+    loose2: f64,
+}
+
 /// A sum for every element of some rows, with what its slack is made of.
 struct Sums {
     width: usize,
+    /// Whether weights are rounded to 16 bits.
+    rounds: bool,
     value: Vec<f64>,
-    /// Squares of the products whose weight a kernel may round to 16 bits.
-    squares: Vec<f64>,
-    /// What the accumulator's roundings may add up to.
     off: Vec<f64>,
+    tight2: Vec<f64>,
+    loose2: Vec<f64>,
 }
 
 impl Sums {
-    fn new(rows: usize, width: usize) -> Sums {
+    fn new(rows: usize, width: usize, rounds: bool) -> Sums {
         let zeros = || vec![0.0; rows * width];
-        Sums { width, value: zeros(), squares: zeros(), off: zeros() }
+        Sums { width, rounds, value: zeros(), off: zeros(), tight2: zeros(), loose2: zeros() }
     }
 
-    /// Adds `weight * x` to row `row`, where the weight may be off by `off`.
-    fn add(&mut self, row: usize, weight: f64, off: f64, x: &[f64]) {
+    /// Adds `weight * x` to row `row`.
+    fn add(&mut self, row: usize, weight: &Weight, x: &[f64]) {
         let at = row * self.width;
         for (d, x) in x.iter().enumerate() {
-            let term = weight * x;
-            self.value[at + d] += term;
-            self.squares[at + d] += term * term;
-            self.off[at + d] += off * x.abs();
+            self.value[at + d] += weight.value * x;
+            self.off[at + d] += weight.off * x.abs();
+            self.tight2[at + d] += weight.tight2 * x * x;
+            self.loose2[at + d] += weight.loose2 * x * x;
         }
     }
 
     /// Puts row `row` into the sink as row `to` of `tensor`, times `scale`.
-    fn put(&self, sink: &dyn Sink, tensor: &'static str, row: usize, to: usize, scale: f64, rounding: f64) {
+    fn put(&self, sink: &dyn Sink, tensor: &'static str, row: usize, to: usize, scale: f64) {
         let at = row * self.width..(row + 1) * self.width;
         let expect: Vec<f64> = self.value[at.clone()].iter().map(|v| scale * v).collect();
-        let slack: Vec<f64> = (self.squares[at.clone()].iter().zip(&self.off[at]))
-            .map(|(s, off)| scale * (rounding * s.sqrt() + off))
+        let slack: Vec<f64> = (self.tight2[at.clone()].iter().zip(&self.off[at.clone()]))
+            .map(|(s, off)| scale * (SIGMAS * s.sqrt() + off))
             .collect();
+        let rounded = self.loose2[at].iter().filter(|_| self.rounds);
+        let loose: Vec<f64> = rounded.map(|s| scale * SIGMAS * s.sqrt()).collect();
         let start = to * self.width;
-        sink.put(Block { tensor, start, expect: &expect, slack: &slack, loose: &[], region: Region::One(0) });
+        sink.put(Block { tensor, start, expect: &expect, slack: &slack, loose: &loose, region: Region::One(0) });
     }
-}
-
-/// p and ds of one query against the keys it sees.
-struct Pair {
-    key: usize,
-    p: f64,
-    ds: f64,
-    p_off: f64,
-    ds_off: f64,
 }
 
 /// One query's row of everything.
@@ -62,10 +67,18 @@ struct Query {
     lse: f64,
 }
 
-/// What the accumulator's roundings amount to: its unit, and the slack of a sum over a row.
+/// What roundings amount to: the accumulator's unit, the slack of a sum over a row in it, and weights in 16 bits.
 struct Roundoff {
     unit: f64,
     row: f64,
+    weights: Rounding,
+}
+
+/// p and ds of one query against a key that it sees.
+struct Pair {
+    key: usize,
+    p: Weight,
+    ds: Weight,
 }
 
 /// All pairs of query `i` of sequence `s`.
@@ -77,18 +90,38 @@ fn pairs(
     values: &Rows,
     off: &Roundoff,
 ) -> Vec<Pair> {
-    let Roundoff { unit, row: k } = *off;
+    let Roundoff { unit, row: k, weights: Rounding { unit: u, tiny } } = *off;
+    let products = query.dout.iter().zip(&query.o).map(|(a, b)| a * b);
     let delta = dot(&query.dout, &query.o);
-    let delta_size: f64 = query.dout.iter().zip(&query.o).map(|(a, b)| (a * b).abs()).sum();
+    let delta_size: f64 = products.clone().map(f64::abs).sum();
+    // Of a delta that is rounded, or whose products are.
+    let delta2 = products.map(|x| x * x).sum::<f64>().max(delta * delta);
     let (q_norm, dout_norm) = (norm(&query.q), norm(&query.dout));
+    let spread = geo.scale * q_norm * keys.longest / (query.q.len() as f64).sqrt();
+    // Equal weights have equal errors: see SIGMAS_EQUAL.
+    let equal2 = if off.weights.is_narrow(spread) { (SIGMAS_EQUAL / SIGMAS).powi(2) } else { 1.0 };
+    // Kernels may scale ds before they round it; then what is lost below the smallest normal number is scaled, too.
+    let tiny_ds = tiny * (1.0 / geo.scale).max(1.0);
     let of = |key: usize| {
         let logit = geo.scale * dot(&query.q, keys.row(key));
         let p = (logit - query.lse).exp();
         let dp = dot(&query.dout, values.row(key));
-        let ds = p * (dp - delta);
+        let inner = dp - delta;
+        let ds = p * inner;
         let p_off = p * (k * geo.scale * q_norm * keys.longest + 4.0 * unit * (logit.abs() + query.lse.abs() + 1.0));
-        let ds_off = p_off * (dp - delta).abs() + p * k * (dout_norm * values.longest + delta_size);
-        Pair { key, p, ds, p_off, ds_off }
+        let ds_off = p_off * inner.abs() + p * k * (dout_norm * values.longest + delta_size);
+        let (up2, uds2, t2) = ((u * p).powi(2), (u * ds).powi(2), tiny * tiny);
+        let p = Weight { value: p, off: p_off, tight2: up2 * equal2 + t2, loose2: up2 * (1.0 + spread * spread) + t2 };
+        // ds is made of p as it was rounded, and rounded itself. On the way: dp, delta, their difference and product;
+        // logits of a rounded q; the gradients of the heads of a group before they are added up.
+        let below = t2 * inner * inner + tiny_ds * tiny_ds;
+        let ds = Weight {
+            value: ds,
+            off: ds_off,
+            tight2: uds2 * (1.0 + equal2) + below,
+            loose2: uds2 * (2.0 + spread * spread) + up2 * (dp * dp + delta2) + below,
+        };
+        Pair { key, p, ds }
     };
     (geo.visible)(s, i).map(of).collect()
 }
@@ -96,15 +129,14 @@ fn pairs(
 pub fn backward(c: &Case, inputs: &View, sink: &dyn Sink) {
     let geo = dense::geometry(c);
     let d = geo.dk;
-    let off = Roundoff { unit: c.acc().unit(), row: sum_slack(c.acc(), d) };
-    let rounding = WEIGHT_SIGMAS * weight_unit(c.dtype);
-    let lse = inputs.all("lse");
+    let off = Roundoff { unit: c.acc().unit(), row: sum_slack(c.acc(), d), weights: Rounding::of(c.dtype) };
+    let (lse, rounds) = (inputs.all("lse"), off.weights.unit > 0.0);
     geo.each_head(|s, kv_head| {
         let seq = geo.seqs[s];
         let row_of = |j| (geo.k_row)(s, j, kv_head);
         let keys = Rows::gather(inputs, "k", d, seq.keys, row_of);
         let values = Rows::gather(inputs, "v", d, seq.keys, row_of);
-        let (mut dk, mut dv) = (Sums::new(seq.keys, d), Sums::new(seq.keys, d));
+        let (mut dk, mut dv) = (Sums::new(seq.keys, d, rounds), Sums::new(seq.keys, d, rounds));
         // A gradient of a key is a sum over all queries of all heads of its group.
         let terms = sum_slack(c.acc(), seq.queries * geo.group());
         for head in kv_head * geo.group()..(kv_head + 1) * geo.group() {
@@ -113,20 +145,21 @@ pub fn backward(c: &Case, inputs: &View, sink: &dyn Sink) {
                 let take = |name| inputs.take(name, row * d, d);
                 let lse = lse[(geo.lse_at)(s, i, head)];
                 let query = Query { q: take("q"), dout: take("dout"), o: take("o"), lse };
-                let mut dq = Sums::new(1, d);
+                let mut dq = Sums::new(1, d, rounds);
                 let seen = pairs(&geo, (s, i), &query, &keys, &values, &off);
                 let along = sum_slack(c.acc(), seen.len());
-                for Pair { key, p, ds, p_off, ds_off } in seen {
-                    dq.add(0, ds, ds_off + along * ds.abs(), keys.row(key));
-                    dk.add(key, ds, ds_off + terms * ds.abs(), &query.q);
-                    dv.add(key, p, p_off + terms * p, &query.dout);
+                let summed = |w: &Weight, sum: f64| Weight { off: w.off + sum * w.value.abs(), ..*w };
+                for Pair { key, p, ds } in seen {
+                    dq.add(0, &summed(&ds, along), keys.row(key));
+                    dk.add(key, &summed(&ds, terms), &query.q);
+                    dv.add(key, &summed(&p, terms), &query.dout);
                 }
-                dq.put(sink, "dq", 0, row, geo.scale, rounding);
+                dq.put(sink, "dq", 0, row, geo.scale);
             }
         }
         for j in 0..seq.keys {
-            dk.put(sink, "dk", j, row_of(j), geo.scale, rounding);
-            dv.put(sink, "dv", j, row_of(j), 1.0, rounding);
+            dk.put(sink, "dk", j, row_of(j), geo.scale);
+            dv.put(sink, "dv", j, row_of(j), 1.0);
         }
     });
 }
