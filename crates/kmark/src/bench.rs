@@ -70,7 +70,9 @@ impl Bench<'_> {
             // A worker that cannot even let go is replaced at the next request.
             let _ = self.workers.ask(&family, &Request::Release, limits);
         }
-        turns.iter_mut().for_each(|t| self.hold_against_roofs(&mut t.record));
+        if let Some(roofs) = &self.roofs {
+            turns.iter_mut().for_each(|t| hold_against(roofs, &mut t.record));
+        }
         turns.into_iter().map(|t| t.record).collect()
     }
 
@@ -242,21 +244,6 @@ impl Bench<'_> {
         }
     }
 
-    /// Faster than the machine can move the bytes or do the arithmetic: the times are no times of this work. In a cache
-    /// there is no memory to be limited by.
-    fn hold_against_roofs(&self, record: &mut Record) {
-        let (Some(roofs), Some(median)) = (&self.roofs, record.median()) else { return };
-        let least_ns = 1e9 * roofs.impossible_seconds(&record.cost, record.dtype);
-        if record.mode == Mode::Cold && median.hi < least_ns {
-            record.status = Status::Impossible;
-            record.message = format!(
-                "takes {}, and this machine cannot do the work in less than {}",
-                units::time(median.value),
-                units::time(least_ns)
-            );
-        }
-    }
-
     fn visit(&mut self, planned: &Planned, turn: &mut Turn, limits: Limits, round: u32, slice: u64, check: Check) {
         if turn.generation != self.workers.generation(&turn.family) {
             self.prepare(planned, turn); // another impl took the worker with it
@@ -340,6 +327,18 @@ fn families(turns: &[Turn]) -> Vec<String> {
     families
 }
 
+/// Faster than the machine can move the bytes or do the arithmetic: the times are no times of this work. In a cache there
+/// is no memory to be limited by.
+fn hold_against(roofs: &Roofs, record: &mut Record) {
+    let Some(median) = record.median().filter(|_| record.mode == Mode::Cold) else { return };
+    let least_ns = 1e9 * roofs.impossible_seconds(&record.cost, record.dtype);
+    if median.hi < least_ns {
+        let (is, least) = (units::time(median.value), units::time(least_ns));
+        record.status = Status::Impossible;
+        record.message = format!("takes {is}, and this machine cannot do the work in less than {least}");
+    }
+}
+
 fn unexpected(reply: &Reply) -> Fault {
     Fault::new(Status::Crashed, format!("the worker answered something else: {reply:?}"))
 }
@@ -352,4 +351,29 @@ fn shuffle(order: &mut [usize], seed: u64) {
 
 fn nanos_now() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kmark_core::record::Run;
+
+    #[test]
+    fn a_time_beyond_the_roof_is_a_failure_that_keeps_its_samples() {
+        let run: Run = serde_json::from_str(include_str!("../tests/data/run/run.json")).unwrap();
+        let line = include_str!("../tests/data/run/records.jsonl").lines().next().unwrap();
+        let mut record: Record = serde_json::from_str(line).unwrap();
+        let roofs = run.roofs.unwrap();
+        hold_against(&roofs, &mut record);
+        assert_eq!(record.status, Status::Ok);
+        record.samples_ns.fill(4e5); // 16.8 MB at 40 GB/s take 420 µs
+        for (mode, status) in [(Mode::Hot, Status::Ok), (Mode::Cold, Status::Impossible)] {
+            record.mode = mode;
+            hold_against(&roofs, &mut record);
+            assert_eq!(record.status, status);
+        }
+        assert_eq!(record.message, "takes 400 µs, and this machine cannot do the work in less than 416 µs");
+        assert_eq!(record.validate(), Ok(()));
+        assert!(record.status.is_failure() && !record.status.is_comparable());
+    }
 }
