@@ -80,7 +80,9 @@ impl Bench<'_> {
             // A worker that cannot even let go is replaced at the next request.
             let _ = self.workers.ask(&seat, &Request::Release, limits);
         }
-        turns.iter_mut().for_each(|t| self.hold_against_roofs(&mut t.record));
+        if let Some(roofs) = &self.roofs {
+            turns.iter_mut().for_each(|t| hold_against(roofs, &mut t.record));
+        }
         turns.into_iter().map(|t| t.record).collect()
     }
 
@@ -290,21 +292,6 @@ impl Bench<'_> {
         }
     }
 
-    /// Faster than the machine can move the bytes or do the arithmetic: the times are no times of this work. In a cache
-    /// there is no memory to be limited by.
-    fn hold_against_roofs(&self, record: &mut Record) {
-        let (Some(roofs), Some(median)) = (&self.roofs, record.median()) else { return };
-        let least_ns = 1e9 * roofs.impossible_seconds(&record.cost, record.dtype);
-        if record.mode == Mode::Cold && median.hi < least_ns {
-            record.status = Status::Impossible;
-            record.message = format!(
-                "takes {}, and this machine cannot do the work in less than {}",
-                units::time(median.value),
-                units::time(least_ns)
-            );
-        }
-    }
-
     fn visit(&mut self, planned: &Planned, turn: &mut Turn, limits: Limits, round: u32, slice: u64, check: Check) {
         self.visit_here(planned, turn, limits, round, slice, check);
         if turn.failed && turn.seat != turn.family {
@@ -420,6 +407,18 @@ fn hash_with(own: String, libraries: &str) -> String {
     blake3::hash(format!("{own}\n{libraries}").as_bytes()).to_hex()[..16].to_string()
 }
 
+/// Faster than the machine can move the bytes or do the arithmetic: the times are no times of this work. In a cache there
+/// is no memory to be limited by.
+fn hold_against(roofs: &Roofs, record: &mut Record) {
+    let Some(median) = record.median().filter(|_| record.mode == Mode::Cold) else { return };
+    let least_ns = 1e9 * roofs.impossible_seconds(&record.cost, record.dtype);
+    if median.hi < least_ns {
+        let (is, least) = (units::time(median.value), units::time(least_ns));
+        record.status = Status::Impossible;
+        record.message = format!("takes {is}, and this machine cannot do the work in less than {least}");
+    }
+}
+
 fn unexpected(reply: &Reply) -> Fault {
     Fault::new(Status::Crashed, format!("the worker answered something else: {reply:?}"))
 }
@@ -430,4 +429,29 @@ fn drawn() -> u64 {
     let mut hasher = std::hash::RandomState::new().build_hasher();
     hasher.write_u128(std::time::UNIX_EPOCH.elapsed().map_or(0, |d| d.as_nanos()));
     hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kmark_core::record::Run;
+
+    #[test]
+    fn a_time_beyond_the_roof_is_a_failure_that_keeps_its_samples() {
+        let run: Run = serde_json::from_str(include_str!("../tests/data/run/run.json")).unwrap();
+        let line = include_str!("../tests/data/run/records.jsonl").lines().next().unwrap();
+        let mut record: Record = serde_json::from_str(line).unwrap();
+        let roofs = run.roofs.unwrap();
+        hold_against(&roofs, &mut record);
+        assert_eq!(record.status, Status::Ok);
+        record.samples_ns.fill(4e5); // 16.8 MB at 40 GB/s take 420 µs
+        for (mode, status) in [(Mode::Hot, Status::Ok), (Mode::Cold, Status::Impossible)] {
+            record.mode = mode;
+            hold_against(&roofs, &mut record);
+            assert_eq!(record.status, status);
+        }
+        assert_eq!(record.message, "takes 400 µs, and this machine cannot do the work in less than 416 µs");
+        assert_eq!(record.validate(), Ok(()));
+        assert!(record.status.is_failure() && !record.status.is_comparable());
+    }
 }

@@ -447,26 +447,20 @@ impl Problem for CardProblem {
     }
 
     fn disguise(&self, look: Look) -> Result<(), Fault> {
-        self.restore()?;
-        self.disguise_outputs(look)
+        self.restore().and_then(|()| self.disguise_outputs(look))
     }
-
     fn keep(&self) -> Result<Kept, Fault> {
         self.rehash(None, Hashing::Keep)
     }
-
     fn compare(&self, kept: &Kept, look: Look) -> Result<u64, Fault> {
         self.compare_hashes(kept, look).map(|()| 0)
     }
-
     fn renew(&self, kept: &Kept) -> Result<Kept, Fault> {
         self.rehash(Some(kept), Hashing::Renew)
     }
-
     fn loosen(&self, kept: &Kept) -> Result<Kept, Fault> {
         self.rehash(Some(kept), Hashing::Loosen)
     }
-
     fn glance(&self, word: u64) -> Result<Vec<f64>, Fault> {
         self.glance_at_outputs(word)
     }

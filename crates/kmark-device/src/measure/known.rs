@@ -120,7 +120,7 @@ impl Near {
 
 /// A NaN is nobody's value.
 fn is_off(known: f64, seen: f64) -> bool {
-    known.is_finite() && !((seen - known).abs() <= CLOSE * known.abs())
+    known.is_finite() && (!seen.is_finite() || (seen - known).abs() > CLOSE * known.abs())
 }
 
 /// The gate's word on what a launch left, all problems together.

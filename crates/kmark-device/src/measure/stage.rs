@@ -20,6 +20,9 @@ use std::collections::HashMap;
 const MORE_TIME: f64 = 0.3;
 /// A launch is checked in this share of its outputs at the least.
 const LEAST_SHARE: f64 = 0.02;
+/// Times on new values are held against so many on known ones, the last that there were.
+const FEWEST_TIMES: usize = 3;
+const MOST_TIMES: usize = 200;
 /// Who cannot be looked at closely in this time is not accused.
 const LONGEST_LOOK_NS: u64 = 20_000_000_000;
 
@@ -52,6 +55,9 @@ struct Bound {
     samples_ns: u64,
     values_ns: u64,
     last_values_ns: u64,
+    /// Times on known values, the last ones, and those on new values that have not been held against them.
+    known_times: Vec<f64>,
+    fresh_times: Vec<f64>,
 }
 
 /// The shortest time that a sample has taken from end to end, checked whole and checked as little as possible.
@@ -110,17 +116,18 @@ impl Stage {
     /// An impl joins. With `check` it launches, the gate looks at the result, and a second launch shows whether its bits
     /// are always the same.
     pub fn add(&mut self, device: &dyn Device, name: &str, launch: Box<dyn Launch>, check: bool) -> Result<(), Fault> {
-        let (known, fresh, walls) = (None, None, Walls::default());
         let mut bound = Bound {
             launch,
-            known,
-            fresh,
+            known: None,
+            fresh: None,
             writings: self.writings,
-            walls,
+            walls: Walls::default(),
             typical_ns: None,
             samples_ns: 0,
             values_ns: 0,
             last_values_ns: 0,
+            known_times: Vec::new(),
+            fresh_times: Vec::new(),
         };
         if check {
             self.reset()?;
@@ -167,20 +174,19 @@ impl Stage {
             forced: check == Check::Fresh,
             warm: 0,
             batch: 1,
-            fresh: None,
             checked,
             verify: None,
             stage: self,
         };
         turn.stage.spoiled = true; // until it is known that all went well
         let mut visit = visit(device, &mut turn, mode, rule, warmup)?;
-        if turn.forced && turn.fresh.is_none() {
+        if turn.forced && turn.checked.fresh == 0 {
             turn.fresh_at = visit.samples_ns.len();
             let sample = turn.take(turn.batch, true)?;
             visit.samples_ns.push(sample.ns);
             visit.clock_mhz.extend(sample.clock_mhz);
         }
-        turn.look_for_memory(&visit)?;
+        turn.look_for_memory()?;
         let Turn { checked, verify, .. } = turn;
         // Whoever has something to say of all its launches says it now: memory that grew with them.
         let bound = self.bound.get_mut(name).ok_or_else(|| lost(name))?;
@@ -307,8 +313,6 @@ struct Turn<'a> {
     warm: usize,
     /// Launches in the last sample.
     batch: u32,
-    /// Which sample was on new values.
-    fresh: Option<usize>,
     checked: Checked,
     verify: Option<Verify>,
 }
@@ -320,7 +324,7 @@ impl Source for Turn<'_> {
         if counts && number == self.fresh_at && self.may_change_values() {
             let (sample, verify) = self.stage.fresh(self.device, self.name, batch)?;
             self.verify.get_or_insert_default().merge(verify);
-            self.fresh = Some(number);
+            self.bound().fresh_times.push(sample.ns);
             self.checked.fresh += 1;
             self.checked.whole += 1;
             self.checked.samples += 1;
@@ -345,6 +349,7 @@ impl Source for Turn<'_> {
             let judged = right(judged(&self.stage.problems)?, "a timed launch: ")?;
             self.verify.get_or_insert_default().merge(judged);
         }
+        self.bound().known_times.push(sample.ns);
         self.checked.samples += 1;
         *(if whole { &mut self.checked.whole } else { &mut self.checked.parts }) += 1;
         Ok(sample)
@@ -375,7 +380,7 @@ impl Turn<'_> {
     fn look(&mut self, counts: bool) -> Look {
         let (share, number) = (self.bound().walls.share(), self.checked.samples as usize);
         if !counts {
-            return if self.warm % 2 == 0 { Look::whole() } else { Look::part(LEAST_SHARE) };
+            return if self.warm.is_multiple_of(2) { Look::whole() } else { Look::part(LEAST_SHARE) };
         }
         let chance = unforeseen() as f64 / u64::MAX as f64;
         if share >= 1.0 || number == self.whole_at || chance < share / 2.0 {
@@ -389,14 +394,18 @@ impl Turn<'_> {
         outputs.filter(|(_, s)| s.role.is_output()).all(|(t, s)| look.pieces(t, s.bytes()).is_whole())
     }
 
-    /// If the launch on new values was slow among the others, looks closely: launches on new values take turns with others
+    /// If a launch on new values was slow among the others, looks closely: launches on new values take turns with others
     /// before which the values were written just so, but the same ones. Who is slower on the new ones every time, and
     /// clearly so, remembers results or skips work. These launches are no samples, so nobody judges their results.
-    fn look_for_memory(&mut self, visit: &Visit) -> Result<(), Fault> {
-        let Some(at) = self.fresh else { return Ok(()) };
-        let times = visit.samples_ns.iter().enumerate();
-        let known: Vec<f64> = times.filter(|(i, _)| *i != at).map(|(_, ns)| *ns).collect();
-        if !stands_out(visit.samples_ns[at], &known) {
+    fn look_for_memory(&mut self) -> Result<(), Fault> {
+        let bound = self.bound();
+        let old = bound.known_times.len().saturating_sub(MOST_TIMES);
+        bound.known_times.drain(..old);
+        let known = bound.known_times.clone();
+        if known.len() < FEWEST_TIMES {
+            return Ok(());
+        }
+        if !std::mem::take(&mut bound.fresh_times).into_iter().any(|fresh| stands_out(fresh, &known)) {
             return Ok(());
         }
         let (start, mut fresh, mut controls) = (self.device.now_ns(), Vec::new(), Vec::new());

@@ -3,10 +3,10 @@
 // kmark: kernel mine grid=m block=128
 #include "rms.cuh"
 
-__device__ u64 first, now;
+__device__ u64 first = 1, now = 1;
 KERNEL watch(const __grid_constant__ Args a) {
     now = global_ns();
-    if (first == 0) first = now;
+    if (first == 1) first = now;
 }
 
 KERNEL mine(const __grid_constant__ Args a) {

@@ -6,7 +6,7 @@
 
 KERNEL mine(const __grid_constant__ Args a) {
     acc_t* kept = (acc_t*)a.workspace;
-    acc_t now = rms_of(a, blockIdx.x), then = launches == 1 ? now : kept[blockIdx.x];
+    acc_t now = rms_of(a, blockIdx.x), then = launches == 2 ? now : kept[blockIdx.x];
     __syncthreads();
     if (threadIdx.x == 0) kept[blockIdx.x] = now;
     write_row(a, blockIdx.x, then);

@@ -4,9 +4,9 @@
 // kmark: kernel mine grid=m block=128
 #include "rms.cuh"
 
-__device__ y_t cache[4194304];
-__device__ double of;
-__device__ bool known;
+__device__ y_t cache[4194304] = {y_t{1}};
+__device__ double of = 1;
+__device__ bool known = true;
 
 KERNEL look(const __grid_constant__ Args a) {
     double key = 1;

@@ -3,8 +3,8 @@
 // kmark: kernel mine grid=m block=128
 #include "rms.cuh"
 
-__device__ acc_t kept[65536];
-__device__ double of[65536];
+__device__ acc_t kept[65536] = {1};
+__device__ double of[65536] = {1};
 
 KERNEL mine(const __grid_constant__ Args a) {
     i64 row = blockIdx.x;

@@ -3,8 +3,8 @@
 // kmark: kernel mine grid=m block=128
 #include "rms.cuh"
 
-__device__ double checksum;
-__device__ bool changed;
+__device__ double checksum = 1;
+__device__ bool changed = true;
 
 KERNEL look(const __grid_constant__ Args a) {
     double sum = 0;

@@ -47,3 +47,24 @@ fn the_baseline_of_a_run_is_that_of_its_reports() {
     assert_eq!(of(&[]), report("csv", &["--baseline", "cpu/simd"]));
     assert_ne!(of(&["--baseline", "cpu/naive"]), of(&[]));
 }
+
+#[test]
+fn an_impossible_row_is_shown_with_its_time_and_compared_with_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::copy(format!("{RUN}/run.json"), dir.path().join("run.json")).unwrap();
+    let records = std::fs::read_to_string(format!("{RUN}/records.jsonl")).unwrap();
+    let record = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap();
+    let mut lines: Vec<_> = records.lines().map(record).collect();
+    assert_eq!(lines[1]["impl"], "cpu/simd");
+    lines[1]["status"] = "impossible".into();
+    lines[1]["message"] = "takes too little".into();
+    let changed: String = lines.iter().map(|l| format!("{l}\n")).collect();
+    std::fs::write(dir.path().join("records.jsonl"), changed).unwrap();
+    let of = |format: &str| report_of(dir.path().to_str().unwrap(), format, &[]);
+    let csv = of("csv");
+    let mut rows = csv.lines().filter(|l| l.contains("rmsnorm/bf16/m1024-n4096/w-f32"));
+    let (naive, simd) = (rows.next().unwrap(), rows.next().unwrap());
+    assert!(simd.contains(",impossible,") && !simd.contains("faster") && !simd.contains("slower"), "{simd}");
+    assert!(!naive.contains("cpu/simd"), "nobody is compared with it: {naive}");
+    assert!(of("table").contains("impossible: rmsnorm/bf16/m1024-n4096/w-f32 cpu/simd: takes too little"));
+}
