@@ -28,6 +28,7 @@ template <class T> struct Column {
     __device__ double on_the_way() const {
         double parts = fmin(2.0 * sqrt(p2v2), sqrt(pv2));
         double pull = sqrt(fmax(p2v2 - 2.0 * o * p2v + o * o * p2, 1e-12 * p2v2));
-        return weight_unit<T>() * (parts + 1.5 * spread * pull + q_scaled * pv2) + subnormal();
+        double moved = expm1(2.0 * weight_unit<T>() * spread);
+        return weight_unit<T>() * (parts + q_scaled * pv2) + moved * pull + subnormal();
     }
 };

@@ -80,7 +80,8 @@ pub const fn query_in_half<A: Attends>() -> Mutant {
         about: "q times the scale is rounded to 16 bits before the product",
         applies: |c| {
             let geo = A::geometry(c, &no_integers);
-            let rows = geo.hq * geo.seqs.iter().filter(|s| s.keys >= 16).map(|s| s.queries).sum::<usize>();
+            let sees = |s: usize| (0..geo.seqs[s].queries).filter(|i| (geo.visible)(s, *i).len() >= 16).count();
+            let rows = geo.hq * (0..geo.seqs.len()).map(sees).sum::<usize>();
             let exact = geo.scale.log2().fract() == 0.0;
             c.dtype.size() == 2 && !c.flag("lse") && !exact && rows >= 100 && geo.dk >= 24
         },

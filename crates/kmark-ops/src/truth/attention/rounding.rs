@@ -73,10 +73,11 @@ impl Column {
     }
 
     /// What is rounded on the way, too: parts of the output (split keys), or the output before its last factor; and q
-    /// times the scale, which moves each logit by up to 1.5 units of the spread, and the output by p (v - o) of each.
+    /// times the scale, which moves each logit by up to two units of the spread, and the output by p (v - o) of each.
     pub fn on_the_way(&self, r: Rounding) -> f64 {
         let parts = (2.0 * self.p2v2.sqrt()).min(self.pv2.sqrt());
         let pull = (self.p2v2 - 2.0 * self.o * self.p2v + self.o * self.o * self.p2).max(1e-12 * self.p2v2).sqrt();
-        r.unit * (parts + 1.5 * self.spread * pull + self.q_scaled * self.pv2) + self.subnormal(r)
+        let moved = (2.0 * r.unit * self.spread).exp_m1();
+        r.unit * (parts + self.q_scaled * self.pv2) + moved * pull + self.subnormal(r)
     }
 }
