@@ -47,6 +47,8 @@ pub struct Entry {
     pub cuda: &'static [&'static dyn Impl],
     /// Wrong on purpose; the gate must reject every one (those of `mutants::COMMON` as well).
     pub mutants: &'static [Mutant],
+    /// Right, but rounding on the way to the tensors' 16-bit type; the gate must grade every one loose.
+    pub loose: &'static [Mutant],
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Mutants: impls that are wrong on purpose, in ways that kernels are wrong. The gate must reject every one. A mutant
 //! starts from the right answer of one of the op's impls on its device and spoils it, so that it is wrong in one way only;
-//! on a card some are the right kernel launched or compiled wrongly.
+//! on a GPU some are the right kernel launched or compiled wrongly. Others are not wrong but round on the way, as many
+//! libraries do: the gate must grade these loose, neither tight nor wrong.
 
 pub(crate) mod attention;
 pub mod shared;
@@ -9,6 +10,7 @@ use crate::Entry;
 use kmark_core::case::Case;
 use kmark_core::dtype::DType;
 use kmark_core::record::Status;
+use kmark_core::tally::Grade;
 use kmark_core::tensor::{Role, TensorSpec, View};
 use kmark_device::buffer::{Buffer, Buffers};
 use kmark_device::cuda::Wrong;
@@ -20,7 +22,7 @@ pub struct Mutant {
     /// Shown as `mutant/NAME`.
     pub name: &'static str,
     pub about: &'static str,
-    /// Whether the mutant differs from a right answer at all on this case.
+    /// Whether the mutant differs from a right answer, or from a tight one, at all on this case.
     pub applies: fn(&Case) -> bool,
     /// `right` computes the correct outputs; what is returned computes the wrong ones.
     pub spoil: Spoil,
@@ -30,17 +32,20 @@ pub struct Mutant {
 /// can have.
 pub fn of(entry: &Entry, device: &str) -> Vec<MutantImpl> {
     let device = if device == "cuda" { "cuda" } else { "cpu" };
-    let new = |name: &str, about, how| MutantImpl {
+    let new = |name: &str, about, how, grade| MutantImpl {
         name: format!("mutant/{name}"),
         about,
         how,
+        grade,
         rights: entry.impls_on(device),
         device,
     };
-    let spoiled = entry.mutants.iter().chain(COMMON).map(|m| new(m.name, m.about, How::Spoiled(m)));
-    let wrong =
-        WRONG.iter().filter(|_| device == "cuda").map(|(name, about, wrong)| new(name, about, How::Wrong(*wrong)));
-    spoiled.chain(wrong).collect()
+    let spoiled = |grade| move |m: &'static Mutant| (m.name, m.about, How::Spoiled(m), grade);
+    let launched = WRONG.iter().filter(|_| device == "cuda");
+    let wrong = entry.mutants.iter().chain(COMMON).map(spoiled(None));
+    let wrong = wrong.chain(launched.map(|(name, about, wrong)| (*name, *about, How::Wrong(*wrong), None)));
+    let all = wrong.chain(entry.loose.iter().map(spoiled(Some(Grade::Loose))));
+    all.map(|(name, about, how, grade)| new(name, about, how, grade)).collect()
 }
 
 /// Kernels of a card, launched or compiled wrongly.
@@ -59,6 +64,7 @@ pub struct MutantImpl {
     name: String,
     about: &'static str,
     how: How,
+    grade: Option<Grade>,
     rights: &'static [&'static dyn Impl],
     device: &'static str,
 }
@@ -69,6 +75,11 @@ enum How {
 }
 
 impl MutantImpl {
+    /// What the gate must say of it: a grade, or none if it is wrong.
+    pub fn grade(&self) -> Option<Grade> {
+        self.grade
+    }
+
     /// The right impl that it starts from.
     fn right(&self, case: &Case) -> Result<&'static dyn Impl, String> {
         let first = self.rights.iter().copied().find(|i| i.supports(case).is_ok());

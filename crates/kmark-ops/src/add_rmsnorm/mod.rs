@@ -21,6 +21,7 @@ pub const ENTRY: Entry = Entry {
         "The sum of two rows in the registers of a block, a short one in those of a warp or less: one pass over memory"
     )],
     mutants: mutants::MUTANTS,
+    loose: &[],
 };
 
 struct AddRmsNorm;

@@ -37,6 +37,7 @@ pub const ENTRY: Entry = Entry {
         wrong::window_ignored::<Attention>(),
         wrong::key_heads_interleaved::<Attention>(),
     ],
+    loose: &[],
 };
 
 struct Attention;

@@ -30,6 +30,7 @@ pub const ENTRY: Entry = Entry {
         ),
     ],
     mutants: mutants::MUTANTS,
+    loose: &[],
 };
 
 struct AttentionBwd;

@@ -34,6 +34,7 @@ pub const ENTRY: Entry = Entry {
         wrong::wrong_page::<AttentionDecode>(),
         wrong::not_causal::<AttentionDecode>(),
     ],
+    loose: &[],
 };
 
 struct AttentionDecode;

@@ -42,6 +42,7 @@ pub const ENTRY: Entry = Entry {
         PREFIX_MASKED,
         NEIGHBOUR_SEQUENCE,
     ],
+    loose: &[],
 };
 
 const PREFIX_MASKED: Mutant = Mutant {

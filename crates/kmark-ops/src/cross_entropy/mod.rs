@@ -22,6 +22,7 @@ pub const ENTRY: Entry = Entry {
         "A block per row, which is read once: every thread keeps a maximum and a sum over vectors far apart, four of them under way at a time; the block joins them at the end"
     )],
     mutants: mutants::MUTANTS,
+    loose: &[],
 };
 
 struct CrossEntropy;

@@ -23,6 +23,7 @@ pub const ENTRY: Entry = Entry {
         "A block per piece of a row: four vectors per thread are under way while the row's numbers arrive"
     )],
     mutants: mutants::MUTANTS,
+    loose: &[],
 };
 
 struct CrossEntropyBwd;

@@ -22,6 +22,7 @@ pub const ENTRY: Entry = Entry {
         "A block per row, which is read once where registers hold it"
     )],
     mutants: mutants::MUTANTS,
+    loose: &[],
 };
 
 struct CrossEntropyFwdBwd;

@@ -18,6 +18,7 @@ pub const ENTRY: Entry = Entry {
     cpu: cpu::IMPLS,
     cuda: &[&kernel!("gelu", "01_vectors", "Four vectors per thread")],
     mutants: mutants::MUTANTS,
+    loose: &[],
 };
 
 struct Gelu;

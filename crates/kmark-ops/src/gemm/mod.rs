@@ -32,6 +32,7 @@ pub const ENTRY: Entry = Entry {
         &crate::vendor::cublaslt::CublasLt,
     ],
     mutants: mutants::MUTANTS,
+    loose: &[],
 };
 
 struct Gemm;

@@ -32,6 +32,7 @@ pub const ENTRY: Entry = Entry {
         ),
     ],
     mutants: mutants::MUTANTS,
+    loose: &[],
 };
 
 struct GroupedGemm;

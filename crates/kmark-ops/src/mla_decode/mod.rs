@@ -35,6 +35,7 @@ pub const ENTRY: Entry = Entry {
         wrong::not_causal::<MlaDecode>(),
         SCALE_OF_THE_ROW,
     ],
+    loose: &[],
 };
 
 const SCALE_OF_THE_ROW: Mutant = Mutant {

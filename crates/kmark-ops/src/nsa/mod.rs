@@ -32,6 +32,7 @@ pub const ENTRY: Entry = Entry {
         BLOCKS_OF_HEAD_0,
         EMPTY_NOT_ZERO,
     ],
+    loose: &[],
 };
 
 struct Nsa;

@@ -35,6 +35,7 @@ pub const ENTRY: Entry = Entry {
         ),
     ],
     mutants: mutants::MUTANTS,
+    loose: &[],
 };
 
 struct QuantFp8;

@@ -21,6 +21,7 @@ pub const ENTRY: Entry = Entry {
         "A row in the registers of a block, a short one in those of a warp or less: one pass over memory, one sum over the team"
     )],
     mutants: mutants::MUTANTS,
+    loose: &[],
 };
 
 struct RmsNorm;

@@ -22,6 +22,7 @@ pub const ENTRY: Entry = Entry {
         "Blocks walk over rows with x and dout in registers, the next row on its way, and sum dw of their columns as they go; a second kernel adds the blocks' sums"
     )],
     mutants: mutants::MUTANTS,
+    loose: &[],
 };
 
 struct RmsNormBwd;

@@ -23,6 +23,7 @@ pub const ENTRY: Entry = Entry {
         "A thread turns the same dimensions of four heads: cosines and sines are read once for all of them, and the vectors of all four are under way together"
     )],
     mutants: mutants::MUTANTS,
+    loose: &[],
 };
 
 struct Rope;

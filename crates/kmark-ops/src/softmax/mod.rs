@@ -21,6 +21,7 @@ pub const ENTRY: Entry = Entry {
         "A row in the registers of a block, a short one in those of a warp or less: maximum, sum, result in one pass over memory"
     )],
     mutants: mutants::MUTANTS,
+    loose: &[],
 };
 
 struct Softmax;

@@ -22,6 +22,7 @@ pub const ENTRY: Entry = Entry {
         "Rows of y and dy in the registers of a block, short ones in those of a warp or less: one pass over memory, one sum"
     )],
     mutants: mutants::MUTANTS,
+    loose: &[],
 };
 
 struct SoftmaxBwd;

@@ -21,6 +21,7 @@ pub const ENTRY: Entry = Entry {
         "Rows of x and dy in the registers of a block, short ones in those of a warp or less: maximum, then the sums of weights and of weighted dy together, then the result, in one pass over memory"
     )],
     mutants: mutants::MUTANTS,
+    loose: &[],
 };
 
 struct SoftmaxFwdBwd;

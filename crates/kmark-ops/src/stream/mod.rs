@@ -33,6 +33,7 @@ pub const ENTRY: Entry = Entry {
         ),
     ],
     mutants: mutants::MUTANTS,
+    loose: &[],
 };
 
 struct Stream;

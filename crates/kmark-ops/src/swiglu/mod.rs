@@ -21,6 +21,7 @@ pub const ENTRY: Entry = Entry {
         "Two vectors of gate and two of up per thread; halves of packed rows are tensors that share a pitch"
     )],
     mutants: mutants::MUTANTS,
+    loose: &[],
 };
 
 struct SwiGlu;

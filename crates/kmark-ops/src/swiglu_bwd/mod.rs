@@ -21,6 +21,7 @@ pub const ENTRY: Entry = Entry {
         "Two vectors of each of gate, up and dy per thread, both gradients from one sigmoid"
     )],
     mutants: mutants::MUTANTS,
+    loose: &[],
 };
 
 struct SwiGluBwd;

@@ -10,6 +10,7 @@ use crate::host::Workers;
 use crate::plan::{Planned, plan};
 use kmark_core::gate::Verify;
 use kmark_core::record::{Mode, Phases, Settings, Status};
+use kmark_core::tally::Grade;
 use kmark_device::cuda::LAUNCH_FAILED;
 use kmark_device::{Fault, Impl};
 use kmark_ops::mutants;
@@ -24,6 +25,9 @@ struct Line {
     #[serde(skip_serializing_if = "Option::is_none")]
     verify: Option<Verify>,
     message: String,
+    /// A mutant that the gate did not tell for what it is, or an impl that failed.
+    #[serde(skip)]
+    bad: bool,
 }
 
 pub fn run(args: VerifyArgs) -> Result<u8> {
@@ -49,19 +53,20 @@ pub fn run(args: VerifyArgs) -> Result<u8> {
             progress.now(&format!("{} oracle", planned.case.id));
             lines.push(against_host(&mut bench, planned));
         }
-        for name in names(planned, &args, plan.device.kind()) {
+        for (name, grade) in names(planned, &args, plan.device.kind()) {
             progress.now(&format!("{} {name}", planned.case.id));
-            let line = check(&mut bench, planned, name);
+            let mut line = check(&mut bench, planned, name);
+            line.bad = if args.mutants { !is_told(&line, grade) } else { line.status.is_failure() };
             // A mutant may find only when it runs that there is nothing to spoil.
             if !(args.mutants && line.status == Status::Unsupported) {
                 lines.push(line);
             }
         }
-        let bad = lines[start..].iter().filter(|l| is_bad(l, args.mutants)).count();
+        let bad = lines[start..].iter().filter(|l| l.bad).count();
         progress.done(|| format!("{}  {} checked, {bad} bad", planned.case.id, lines.len() - start));
     }
     progress.end();
-    let bad: Vec<&Line> = lines.iter().filter(|l| is_bad(l, args.mutants)).collect();
+    let bad: Vec<&Line> = lines.iter().filter(|l| l.bad).collect();
     if args.json {
         print(&to_json(&lines))?;
     } else if !args.quiet {
@@ -74,14 +79,15 @@ pub fn run(args: VerifyArgs) -> Result<u8> {
     })
 }
 
-fn names(planned: &Planned, args: &VerifyArgs, device: &str) -> Vec<String> {
+/// What is checked of a case; of a mutant also what the gate must say.
+fn names(planned: &Planned, args: &VerifyArgs, device: &str) -> Vec<(String, Option<Grade>)> {
     if args.oracle {
         Vec::new()
     } else if args.mutants {
         let all = mutants::of(planned.entry, device).into_iter();
-        all.filter(|m| m.supports(&planned.case).is_ok()).map(|m| m.name().to_string()).collect()
+        all.filter(|m| m.supports(&planned.case).is_ok()).map(|m| (m.name().to_string(), m.grade())).collect()
     } else {
-        planned.impls.iter().map(|i| i.name().to_string()).collect()
+        planned.impls.iter().map(|i| (i.name().to_string(), None)).collect()
     }
 }
 
@@ -92,15 +98,15 @@ fn check(bench: &mut Bench, planned: &Planned, impl_name: String) -> Line {
         (None, Err(why)) => Err(Fault::new(Status::Unsupported, why)),
         (None, Ok(())) => bench.verify(planned, &impl_name),
     };
-    let case = planned.case.id.clone();
-    match result {
-        Ok(v) if v.ok() => Line { case, impl_name, status: Status::Ok, verify: Some(v), message: String::new() },
+    let (status, verify, message) = match result {
+        Ok(v) if v.ok() => (Status::Ok, Some(v), String::new()),
         Ok(v) => {
             let message = v.problems.join("; ");
-            Line { case, impl_name, status: Status::Wrong, verify: Some(v), message }
+            (Status::Wrong, Some(v), message)
         }
-        Err(f) => Line { case, impl_name, status: f.status, verify: None, message: f.message },
-    }
+        Err(f) => (f.status, None, f.message),
+    };
+    Line { case: planned.case.id.clone(), impl_name, status, verify, message, bad: false }
 }
 
 /// The card's oracle held against the host's.
@@ -111,21 +117,28 @@ fn against_host(bench: &mut Bench, planned: &Planned) -> Line {
         Ok(problems) => (Status::Wrong, problems.join("; ")),
         Err(f) => (f.status, f.message),
     };
-    Line { case, impl_name, status, verify: None, message }
+    Line { case, impl_name, status, verify: None, message, bad: status.is_failure() }
 }
 
-/// A mutant that is not rejected is as bad as an impl that is. A kernel launched or compiled wrongly may fault on the card
-/// instead of giving a wrong answer; nothing else may.
-fn is_bad(line: &Line, mutants: bool) -> bool {
-    let on_card = line.status == Status::Crashed && line.message.starts_with(LAUNCH_FAILED);
-    let caught = line.status == Status::Wrong || (on_card && mutants::may_fault(&line.impl_name));
-    if mutants { !caught } else { line.status.is_failure() }
+/// Whether the gate told a mutant for what it is: wrong, or of the grade that it must have. A kernel launched or compiled
+/// wrongly may fault on the GPU instead of giving a wrong answer; nothing else may.
+fn is_told(line: &Line, grade: Option<Grade>) -> bool {
+    let on_gpu = line.status == Status::Crashed && line.message.starts_with(LAUNCH_FAILED);
+    let faulted = on_gpu && mutants::may_fault(&line.impl_name);
+    faulted || line.verify.as_ref().is_some_and(|v| v.grade == grade)
+}
+
+fn grade_of(line: &Line) -> Option<Grade> {
+    line.verify.as_ref().and_then(|v| v.grade)
 }
 
 fn words(lines: &[Line], bad: &[&Line], as_mutants: bool) -> String {
     let mut text = String::new();
     for l in bad {
-        let status = if as_mutants && l.status == Status::Ok { "accepted" } else { l.status.word() };
+        let status = match grade_of(l) {
+            Some(grade) if as_mutants => format!("graded {}", grade.word()),
+            _ => l.status.word().to_string(),
+        };
         let why = l.message.lines().next().unwrap_or("");
         text.push_str(&format!("{status}: {} {}  {why}\n", l.case, l.impl_name));
     }
@@ -139,8 +152,10 @@ fn words(lines: &[Line], bad: &[&Line], as_mutants: bool) -> String {
     if as_mutants {
         let op = |l: &Line| format!("{} {}", l.case.split('/').next().unwrap_or(""), l.impl_name);
         let kinds = distinct(&op);
-        let rejected = lines.len() - bad.len();
-        text.push_str(&format!("{kinds} mutants on {cases} cases: {rejected} of {} rejected\n", lines.len()));
+        let loose = lines.iter().filter(|l| !l.bad && grade_of(l) == Some(Grade::Loose)).count();
+        let rejected = lines.len() - bad.len() - loose;
+        let counts = format!("{rejected} rejected, {loose} graded loose, {} neither", bad.len());
+        text.push_str(&format!("{kinds} mutants on {cases} cases: {counts}\n"));
     } else {
         let elements: u64 = lines.iter().filter_map(|l| l.verify.as_ref()).map(|v| v.elements).sum();
         let ok = lines.iter().filter(|l| l.status == Status::Ok).count();
