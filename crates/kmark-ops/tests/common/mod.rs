@@ -15,7 +15,7 @@ impl Random {
     pub fn new(seed: u64, longest: u64) -> Random {
         Random { state: seed, longest }
     }
-    fn below(&mut self, n: u64) -> u64 {
+    pub fn below(&mut self, n: u64) -> u64 {
         self.state = self.state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (self.state >> 33) % n
     }

@@ -1,0 +1,12 @@
+//! The gate must let honest kernels pass that round where hardware or a library makes them round, and our CPU impls do
+//! not. Variants of such kernels meet random cases; each must have the grade that its roundings deserve.
+//! `KMARK_HONEST_ROUNDS=N` tries N times as many cases.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod kit;
+mod rows;
+mod rows_classes;
+mod rows_norms;
+mod rows_pointwise;
+mod rows_softmax;
