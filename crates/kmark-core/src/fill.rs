@@ -24,6 +24,11 @@ pub enum Fill {
         std: f64,
         shift: f64,
     },
+    /// The same around zero and without a shift, but tiles of 128 by 128 have kinds as well: one in a cycle is all zero,
+    /// one holds the same value everywhere.
+    Tiles {
+        std: f64,
+    },
     /// Logits: normal around zero, but rows differ as [`LOGITS`] says, so that a maximum that is missing, or that of
     /// another row, shows.
     Logits {
@@ -77,6 +82,8 @@ const TINY: f64 = 1.0 / 1024.0;
 const LARGE: f64 = 16.0;
 /// Of the first and last element of a row that has loud ends.
 const LOUD: f64 = 32.0;
+/// Rows and columns of a tile.
+pub const TILE: u64 = 128;
 /// Logits of hundreds, from a deviation of 3.
 const LARGE_LOGITS: f64 = 64.0;
 /// Added to loud logits, in deviations.
@@ -124,7 +131,7 @@ impl Fill {
 
     /// Whether rows differ by more than chance.
     pub fn has_kinds(&self) -> bool {
-        matches!(self, Fill::Rows { .. } | Fill::Logits { .. } | Fill::Classes { .. })
+        matches!(self, Fill::Rows { .. } | Fill::Tiles { .. } | Fill::Logits { .. } | Fill::Classes { .. })
     }
 
     fn value(&self, key: u64, seed: u64, index: u64, n: u64) -> f64 {
@@ -137,6 +144,14 @@ impl Fill {
         match *self {
             Fill::Constant(c) => c,
             Fill::Normal { mean, std } => mean + std * normal(index),
+            Fill::Tiles { std } => {
+                let tile = row / TILE * n.div_ceil(TILE) + column / TILE;
+                match ROWS[slot(tile, seed)] {
+                    Zero => 0.0,
+                    Equal => std * normal(tile),
+                    _ => Fill::Rows { mean: 0.0, std, shift: 0.0 }.value(key, seed, index, n),
+                }
+            }
             Fill::Rows { mean, std, shift } => {
                 let plain = mean + std * normal(index);
                 match ROWS[slot(row, seed)] {
@@ -307,6 +322,19 @@ mod tests {
             values(&spec, seed, 0, &mut t);
             assert!([-100.0, 0.0, 6.0].iter().all(|class| t.contains(class)), "{t:?}");
         }
+    }
+
+    #[test]
+    fn sixteen_tiles_hold_a_zero_one_and_a_tie() {
+        let (m, n) = (256, 1000);
+        let spec = TensorSpec::input("x", DType::F64, &[m, n], Fill::Tiles { std: 1.0 });
+        let mut x = vec![0.0; m * n];
+        values(&spec, 7, 0, &mut x);
+        let tile = |at: usize| (0..m * n).filter(move |i| i / n / 128 * 8 + i % n / 128 == at);
+        let all = |at: usize, f: &dyn Fn(f64) -> bool| tile(at).all(|i| f(x[i]));
+        assert_eq!((0..16).filter(|at| all(*at, &|v| v == 0.0)).count(), 1);
+        let first = |at: usize| x[tile(at).next().expect("not empty")];
+        assert_eq!((0..16).filter(|at| all(*at, &|v| v == first(*at) && v != 0.0)).count(), 1);
     }
 
     #[test]

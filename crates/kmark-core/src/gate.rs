@@ -96,12 +96,18 @@ impl Verify {
         self
     }
 
+    /// Adds what is wrong with more than elements, in front of what is wrong with these. Then there is no grade.
+    pub fn add_problems(&mut self, problems: Vec<String>) {
+        self.problems.splice(0..0, problems);
+        self.grade = self.grade.filter(|_| self.problems.is_empty());
+    }
+
     /// Adds the findings of another check of the same case.
     pub fn merge(&mut self, other: Verify) {
         self.checks += other.checks;
         self.elements += other.elements;
-        self.grade = self.grade.max(other.grade);
         self.problems.extend(other.problems);
+        self.grade = self.grade.max(other.grade).filter(|_| self.problems.is_empty());
         for r in other.regions {
             match self.regions.iter_mut().find(|m| m.tensor == r.tensor && m.region == r.region) {
                 None => self.regions.push(r),

@@ -79,6 +79,7 @@ const OWN: &[(&str, &str)] = headers![
     "flash.cuh",
     "fp8.cuh",
     "gate_act.cuh",
+    "loose_truth.cuh",
     "map.cuh",
     "mma.cuh",
     "norm_bwd.cuh",

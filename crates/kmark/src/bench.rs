@@ -28,6 +28,10 @@ const MIN_SAMPLES: usize = 5;
 const WARMUP_SHARE: u64 = 4;
 /// More deadlines for a Python library's first steps: it may have to compile.
 const COMPILING: u32 = 4;
+/// A CPU may do so many times what it was measured to do, when others leave it alone later.
+const CPU_ROOF_MOVES: f64 = 2.0;
+/// The process in which all kernels of a case are timed.
+const TOGETHER: &str = "kernels";
 /// Cases of up to so many bytes are laid out anew in every so manieth round, if binding takes no longer than this.
 const SMALL: u64 = 64 << 20;
 const MOVE_EVERY: u32 = 2;
@@ -185,7 +189,7 @@ impl Bench<'_> {
     /// In whose process a family is timed: kernels of a GPU in one, Python libraries and CPU impls each in their own.
     fn seat(&self, family: &str) -> String {
         match self.workers.device() {
-            Choice::Cuda(_) if !python::runs(family) => self.workers.device().kind().to_string(),
+            Choice::Cuda(_) if !python::runs(family) => TOGETHER.to_string(),
             _ => family.to_string(),
         }
     }
@@ -272,11 +276,21 @@ impl Bench<'_> {
                 let turn = &mut going[i];
                 if !turn.failed {
                     step(turn.imp.name());
+                    let seat = turn.seat.clone();
                     let check = if self.settings.verify { Check::On } else { Check::Off };
                     self.visit(planned, turn, limits, round, plan.slice_ns(), check);
+                    if turn.seat != seat {
+                        self.clear(&seat, &mut going, limits);
+                    }
                 }
             }
         }
+    }
+
+    /// Somebody failed in company: what it left in the memory that the others share must not be theirs.
+    fn clear(&mut self, seat: &str, turns: &mut [&mut Turn], limits: Limits) {
+        let _ = self.workers.ask(seat, &Request::Release, limits);
+        turns.iter_mut().filter(|t| t.seat == seat).for_each(|t| t.generation = 0);
     }
 
     /// Whose values have not changed while it was timed, because that is expensive, gets a last, short visit in which they
@@ -411,7 +425,9 @@ fn hash_with(own: String, libraries: &str) -> String {
 /// is no memory to be limited by.
 fn hold_against(roofs: &Roofs, record: &mut Record) {
     let Some(median) = record.median().filter(|_| record.mode == Mode::Cold) else { return };
-    let least_ns = 1e9 * roofs.impossible_seconds(&record.cost, record.dtype);
+    // What a CPU was measured to do moves with its neighbours.
+    let margin = if record.device.kind == "cpu" { CPU_ROOF_MOVES } else { 1.0 };
+    let least_ns = 1e9 * roofs.impossible_seconds(&record.cost, record.dtype) / margin;
     if median.hi < least_ns {
         let (is, least) = (units::time(median.value), units::time(least_ns));
         record.status = Status::Impossible;
@@ -444,13 +460,13 @@ mod tests {
         let roofs = run.roofs.unwrap();
         hold_against(&roofs, &mut record);
         assert_eq!(record.status, Status::Ok);
-        record.samples_ns.fill(4e5); // 16.8 MB at 40 GB/s take 420 µs
+        record.samples_ns.fill(2e5); // 16.8 MB at 40 GB/s take 420 µs, and a CPU may be twice as fast
         for (mode, status) in [(Mode::Hot, Status::Ok), (Mode::Cold, Status::Impossible)] {
             record.mode = mode;
             hold_against(&roofs, &mut record);
             assert_eq!(record.status, status);
         }
-        assert_eq!(record.message, "takes 400 µs, and this machine cannot do the work in less than 416 µs");
+        assert_eq!(record.message, "takes 200 µs, and this machine cannot do the work in less than 208 µs");
         assert_eq!(record.validate(), Ok(()));
         assert!(record.status.is_failure() && !record.status.is_comparable());
     }

@@ -157,7 +157,7 @@ impl Problem for HostProblem {
         self.op.oracle(&self.case, &inputs, &gate);
         let mut verify = gate.finish();
         verify.problems.extend(self.op.properties(&self.case, &inputs, &outputs));
-        verify.problems.splice(0..0, problems);
+        verify.add_problems(problems);
         Ok(verify)
     }
 

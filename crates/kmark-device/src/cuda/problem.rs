@@ -442,7 +442,7 @@ impl Problem for CardProblem {
         if broken[0] > 0 {
             verify.problems.push(format!("{} {}; the first is {}", broken[0], self.op.cuda_property(), broken[1]));
         }
-        verify.problems.splice(0..0, problems);
+        verify.add_problems(problems);
         Ok(verify)
     }
 

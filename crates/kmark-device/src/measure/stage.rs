@@ -16,8 +16,9 @@ use kmark_core::stop::StopRule;
 use kmark_core::wire::{Check, Warmup};
 use std::collections::HashMap;
 
-/// What checking may add to the time of samples, each way of it: comparing every launch, and changing values.
-const MORE_TIME: f64 = 0.3;
+/// What checking may add to the time of samples: comparing every launch, and changing values.
+const MORE_TIME: f64 = 0.2;
+const MORE_TIME_FOR_VALUES: f64 = 0.1;
 /// A launch is checked in this share of its outputs at the least.
 const LEAST_SHARE: f64 = 0.02;
 /// Times on new values are held against so many on known ones, the last that there were.
@@ -372,7 +373,7 @@ impl Turn<'_> {
     fn may_change_values(&mut self) -> bool {
         let forced = self.forced;
         let bound = self.bound();
-        forced || (bound.values_ns + bound.last_values_ns) as f64 <= MORE_TIME * bound.samples_ns as f64
+        forced || (bound.values_ns + bound.last_values_ns) as f64 <= MORE_TIME_FOR_VALUES * bound.samples_ns as f64
     }
 
     /// Which part of the outputs the next launch is held to. While warming up, everything and as little as possible take

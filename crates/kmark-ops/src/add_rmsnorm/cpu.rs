@@ -1,7 +1,7 @@
 //! Residual addition with RMSNorm on the CPU.
 
 use super::outputs;
-use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, ahead, by_float, each_job, rms_rstd, simd, widen_weight};
+use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, ahead, by_float, each_job, plain_sum, rms_rstd, simd, widen_weight};
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};
@@ -36,15 +36,14 @@ fn naive<T: Elem>(y: &mut [T], z: &mut [T], w: &[T::Acc], pitch: usize, eps: f64
     let n = w.len();
     let mut sum = vec![T::Acc::ZERO; n];
     for (y, z) in y.chunks_mut(pitch).zip(z.chunks_mut(pitch)) {
-        let mut squares = 0.0;
         for i in 0..n {
             sum[i] = y[i].up() + z[i].up();
             z[i] = T::down(sum[i]);
             if rounds {
                 sum[i] = z[i].up();
             }
-            squares += sum[i].to_f64() * sum[i].to_f64();
         }
+        let squares = plain_sum(0, n, &|i| sum[i].to_f64() * sum[i].to_f64());
         let r = T::Acc::from_f64(1.0 / (squares / n as f64 + eps).sqrt());
         for i in 0..n {
             y[i] = T::down(sum[i] * r * w[i]);

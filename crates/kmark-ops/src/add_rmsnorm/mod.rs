@@ -3,8 +3,8 @@
 mod cpu;
 mod mutants;
 
-use crate::Entry;
 use crate::cuda::{kernel, oracle};
+use crate::{Entry, truth};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::fill::Fill;
@@ -21,7 +21,7 @@ pub const ENTRY: Entry = Entry {
         "The sum of two rows in the registers of a block, a short one in those of a warp or less: one pass over memory"
     )],
     mutants: mutants::MUTANTS,
-    loose: &[],
+    loose: mutants::LOOSE,
 };
 
 struct AddRmsNorm;
@@ -84,21 +84,29 @@ impl Op for AddRmsNorm {
         let (m, n, eps) = (c.axis("m"), c.axis("n"), c.number("eps"));
         let (y_name, z_name) = outputs(c);
         let w = inputs.all("w");
-        let k = sum_slack(c.acc(), n);
         let rounds = c.attr("sum") == "rounded";
+        let rounding = truth::Rounding::to(c.dtype);
         by_rows(m, n, |rows| {
-            let (mut y, mut z) = (Vec::new(), Vec::new());
+            let (mut y, mut slack, mut loose, mut z) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
             for row in rows.clone() {
                 let (x, residual) = (inputs.take("x", row * n, n), inputs.take("residual", row * n, n));
                 let sum: Vec<f64> = x.iter().zip(&residual).map(|(x, r)| x + r).collect();
                 let normed: Vec<f64> = sum.iter().map(|z| if rounds { c.dtype.round(*z) } else { *z }).collect();
-                let r = 1.0 / (normed.iter().map(|v| v * v).sum::<f64>() / n as f64 + eps).sqrt();
-                y.extend(normed.iter().zip(&w).map(|(z, w)| z * r * w));
+                let k = sum_slack(c.acc(), truth::nonzero(&normed));
+                let squares = truth::sum(normed.iter().map(|v| v * v)) + n as f64 * eps;
+                let r = 1.0 / (squares / n as f64).sqrt();
+                // The mean square, if the sum or the squares are rounded on the way.
+                let off = normed.iter().map(|z| rounding.square(z * z)).sum::<f64>().sqrt() / squares;
+                for (z, w) in normed.iter().zip(&w) {
+                    let expect = z * r * w;
+                    y.push(expect);
+                    slack.push(k * expect.abs());
+                    loose.push(rounding.of(z * r) * w.abs() + rounding.of(expect) + 1.25 * expect.abs() * off);
+                }
                 z.extend(sum);
             }
-            let (start, region) = (rows.start * n, Region::One(0));
-            let slack: Vec<f64> = y.iter().map(|y| k * y.abs()).collect();
-            sink.put(Block { tensor: y_name, start, expect: &y, slack: &slack, loose: &[], region });
+            let (start, region, loose) = (rows.start * n, Region::One(0), rounding.loose(&loose));
+            sink.put(Block { tensor: y_name, start, expect: &y, slack: &slack, loose, region });
             // One addition and one rounding. A sum in f32 on the way does no harm: with 24 bits, at least twice the 11
             // of f16 and two more, rounding twice is rounding once.
             let none = vec![0.0; z.len()];

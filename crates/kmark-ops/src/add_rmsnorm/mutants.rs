@@ -8,6 +8,51 @@ use kmark_device::buffer::Buffers;
 
 pub const MUTANTS: &[Mutant] = &[
     Mutant {
+        name: "residual-kept",
+        about: "the new residual is the old one",
+        applies: |_| true,
+        spoil: |right, c, b| with_inputs(right, c, b, |out, row| out.z.copy_from_slice(row.residual)),
+    },
+    Mutant {
+        name: "rstd-of-x",
+        about: "the mean square is that of x without the residual",
+        applies: |_| true,
+        spoil: |right, c, b| {
+            with_inputs(right, c, b, |out, row| {
+                let factor = rstd(row.x, row.eps) / rstd(out.z, row.eps);
+                out.y.iter_mut().for_each(|y| *y *= factor);
+            })
+        },
+    },
+    Mutant {
+        name: "eps-missing",
+        about: "eps is left out, so a row of zeros divides by zero and a tiny row is scaled wrongly",
+        applies: |_| true,
+        spoil: |right, c, b| {
+            with_inputs(right, c, b, |out, row| {
+                let sum = out.z.to_vec();
+                out.normalise(&sum, rstd(&sum, 0.0), row.w);
+            })
+        },
+    },
+    Mutant {
+        name: "weight-shifted",
+        about: "each column takes its neighbour's weight",
+        // Two or three weights may be near each other by chance.
+        applies: |c| c.axis("n") >= 4,
+        spoil: |right, c, b| {
+            with_inputs(right, c, b, |out, row| {
+                let n = row.w.len();
+                out.y.iter_mut().enumerate().for_each(|(i, y)| *y *= row.w[(i + 1) % n] / row.w[i]);
+            })
+        },
+    },
+    shared::PITCH_IGNORED,
+];
+
+/// Right, but rounding at another place than the contract says.
+pub const LOOSE: &[Mutant] = &[
+    Mutant {
         name: "unrounded-sum",
         about: "normalises x + residual before it is rounded, so that y does not belong to z",
         applies: |c| c.attr("sum") == "rounded" && rounding_shows(c),
@@ -29,46 +74,6 @@ pub const MUTANTS: &[Mutant] = &[
             })
         },
     },
-    Mutant {
-        name: "residual-kept",
-        about: "the new residual is the old one",
-        applies: |_| true,
-        spoil: |right, c, b| with_inputs(right, c, b, |out, row| out.z.copy_from_slice(row.residual)),
-    },
-    Mutant {
-        name: "rstd-of-x",
-        about: "the mean square is that of x without the residual",
-        applies: |_| true,
-        spoil: |right, c, b| {
-            with_inputs(right, c, b, |out, row| {
-                let factor = rstd(row.x, row.eps) / rstd(out.z, row.eps);
-                out.y.iter_mut().for_each(|y| *y *= factor);
-            })
-        },
-    },
-    Mutant {
-        name: "eps-missing",
-        about: "eps is left out, so a row of zeros divides by zero and a tiny row is scaled wrongly",
-        applies: |c| c.axis("m") > 5,
-        spoil: |right, c, b| {
-            with_inputs(right, c, b, |out, row| {
-                let sum = out.z.to_vec();
-                out.normalise(&sum, rstd(&sum, 0.0), row.w);
-            })
-        },
-    },
-    Mutant {
-        name: "weight-shifted",
-        about: "each column takes its neighbour's weight",
-        applies: |c| c.axis("n") > 1,
-        spoil: |right, c, b| {
-            with_inputs(right, c, b, |out, row| {
-                let n = row.w.len();
-                out.y.iter_mut().enumerate().for_each(|(i, y)| *y *= row.w[(i + 1) % n] / row.w[i]);
-            })
-        },
-    },
-    shared::PITCH_IGNORED,
 ];
 
 /// A row as it was before the launch.
@@ -93,7 +98,7 @@ impl Out<'_> {
 
 /// Wider types add and store in one precision; short rows are 1 up to a sign whatever the rounding.
 fn rounding_shows(c: &Case) -> bool {
-    c.dtype.size() == 2 && c.axis("n") >= 8 && c.axis("m") * c.axis("n") >= 64
+    shared::rounds(c)
 }
 
 fn rstd(z: &[f64], eps: f64) -> f64 {

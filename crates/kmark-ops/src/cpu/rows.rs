@@ -50,18 +50,28 @@ impl<A: Real> Lanes<A> {
         values
     }
 
-    /// The total, with what did not fill a chunk.
+    /// The total, with what did not fill a chunk. Halves are added up, and halves of those: in a chain the roundings of
+    /// equal values would all go the same way.
     #[inline(always)]
-    fn finish(self, rest: impl Iterator<Item = A>) -> A {
-        let mut total = A::ZERO;
-        for v in rest {
-            total += v;
+    fn finish(mut self, rest: impl Iterator<Item = A>) -> A {
+        for (lane, v) in self.0.iter_mut().zip(rest) {
+            *lane += v;
         }
-        for lane in self.0 {
-            total += lane;
+        let mut half = LANES / 2;
+        while half > 0 {
+            for i in 0..half {
+                self.0[i] = self.0[i] + self.0[i + half];
+            }
+            half /= 2;
         }
-        total
+        self.0[0]
     }
+}
+
+/// Sum of `f` over indices from `from` to `to`, for plain loops: short chains, added up two by two.
+pub fn plain_sum(from: usize, to: usize, f: &impl Fn(usize) -> f64) -> f64 {
+    let (len, middle) = (to - from, from.midpoint(to));
+    if len <= 32 { (from..to).map(f).sum() } else { plain_sum(from, middle, f) + plain_sum(middle, to, f) }
 }
 
 #[inline(always)]

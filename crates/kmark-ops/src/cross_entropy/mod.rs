@@ -80,7 +80,7 @@ impl Op for CrossEntropy {
                 let x = inputs.take("x", row * n, n);
                 let s = truth::softmax(&x);
                 let log = s.total.ln();
-                // The sum is off by k in relation and by the rounded arguments of exp; then a logarithm and a sum.
+                // The sum is off by k relatively and by the rounded arguments of exp; then a logarithm and a sum.
                 let off = k + u * (s.drift + 2.0 * (s.max.abs() + log));
                 lse.push(s.max + log);
                 lse_slack.push(off);

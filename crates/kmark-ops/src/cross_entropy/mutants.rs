@@ -1,13 +1,17 @@
 //! Cross entropy done wrong.
 
-use crate::mutants::{Mutant, edited, read};
+use crate::mutants::shared::{self, Maximum};
+use crate::mutants::{Mutant, Spoiled, WORKS, edited, read, write};
 use crate::truth;
+use kmark_core::case::Case;
+use kmark_device::Launch;
+use kmark_device::buffer::Buffers;
 
 pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "ignored-counted",
         about: "the loss of an ignored row is its lse, not zero",
-        applies: |c| c.axis("m") > 7,
+        applies: |_| true,
         spoil: |right, c, b| {
             let (ignore, target, lse) = (c.number("ignore"), b.get("target"), b.get("lse"));
             edited(right, b, "loss", move |loss| {
@@ -58,7 +62,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "tail-not-summed",
         about: "lse leaves out the last columns beyond a multiple of 8",
-        applies: |c| !c.axis("n").is_multiple_of(8) && c.axis("n") > 8 && c.axis("m") > 15,
+        applies: |c| !c.axis("n").is_multiple_of(8) && c.axis("n") > 8,
         spoil: |right, c, b| {
             let (n, x) = (c.axis("n"), b.get("x"));
             edited(right, b, "lse", move |lse| {
@@ -81,4 +85,35 @@ pub const MUTANTS: &[Mutant] = &[
             })
         },
     },
+    shared::FIRST_CLASS_IGNORED,
+    shared::LAST_CLASS_IGNORED,
+    Mutant {
+        name: "maximum-missing",
+        about: "no maximum is subtracted, and exp overflows",
+        applies: |_| true,
+        spoil: |right, c, b| careless(right, c, b, Maximum::Nothing),
+    },
+    Mutant {
+        name: "maximum-of-half",
+        about: "the maximum is that of the first half of the row",
+        applies: |_| true,
+        spoil: |right, c, b| careless(right, c, b, Maximum::OfHalf),
+    },
+    Mutant {
+        name: "maximum-of-the-row-before",
+        about: "the maximum is that of the row before",
+        applies: |c| c.axis("m") > 1,
+        spoil: |right, c, b| careless(right, c, b, Maximum::OfTheRowBefore),
+    },
 ];
+
+/// Replaces lse by that of another maximum; where nothing overflows, and not all of a row underflows, it is as good.
+fn careless(mut right: Box<dyn Launch>, c: &Case, b: &Buffers, maximum: Maximum) -> Box<dyn Launch> {
+    let (n, acc, x, lse) = (c.axis("n"), c.acc(), b.get("x"), b.get("lse"));
+    Box::new(Spoiled(move || {
+        right.launch().expect(WORKS);
+        let out: Vec<f64> = maximum.softmax(&read(&x), n, acc).iter().map(|row| row.max + row.total.ln()).collect();
+        write(&lse, &out);
+        out.iter().any(|v| !v.is_finite())
+    }))
+}

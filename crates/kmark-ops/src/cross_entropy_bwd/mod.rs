@@ -23,7 +23,7 @@ pub const ENTRY: Entry = Entry {
         "A block per piece of a row: four vectors per thread are under way while the row's numbers arrive"
     )],
     mutants: mutants::MUTANTS,
-    loose: &[],
+    loose: mutants::LOOSE,
 };
 
 struct CrossEntropyBwd;
@@ -79,17 +79,17 @@ impl Op for CrossEntropyBwd {
         let (target, dloss, lse) = (inputs.all("target"), inputs.all("dloss"), inputs.all("lse"));
         let u = c.acc().unit();
         by_rows(m, n, |rows| {
-            let mut out = truth::ClassGradient::new(u);
+            let mut out = truth::ClassGradient::new(c);
             for row in rows.clone() {
                 let x = inputs.take("x", row * n, n);
                 let target = (target[row] != ignore).then_some(target[row] as usize);
                 let lse = lse[row];
                 // A few roundings, and the rounded argument of exp: kernels scale x and lse to base 2 each for itself.
-                let p = x.iter().map(|x| ((x - lse).exp(), u * (8.0 + 2.0 * (x.abs() + lse.abs()))));
+                let p = x.iter().map(|x| (truth::exp_of_difference(*x, lse), u * (8.0 + 2.0 * (x.abs() + lse.abs()))));
                 out.row(dloss[row], target, p);
             }
-            let (start, region) = (rows.start * n, Region::Each(&out.regions));
-            sink.put(Block { tensor: "dx", start, expect: &out.dx, slack: &out.slack, loose: &[], region });
+            let (start, region, loose) = (rows.start * n, Region::Each(&out.regions), out.loose());
+            sink.put(Block { tensor: "dx", start, expect: &out.dx, slack: &out.slack, loose, region });
         });
     }
 }

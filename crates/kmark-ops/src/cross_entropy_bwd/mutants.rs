@@ -7,6 +7,8 @@ pub const MUTANTS: &[Mutant] = &[
     shared::TARGET_SHIFTED,
     shared::IGNORED_NOT_ZEROED,
     shared::DLOSS_OF_ROW_0,
+    shared::FIRST_CLASS_IGNORED,
+    shared::LAST_CLASS_IGNORED,
     Mutant {
         name: "lse-base-two",
         about: "the saved lse is taken for a logarithm to base 2",
@@ -26,3 +28,18 @@ pub const MUTANTS: &[Mutant] = &[
     },
     shared::PITCH_IGNORED,
 ];
+
+/// Right, but rounding on the way.
+pub const LOOSE: &[Mutant] = &[Mutant {
+    name: "probabilities-rounded",
+    about: "p and p - 1 are rounded to the 16-bit type before they are multiplied by dloss",
+    applies: shared::rounds,
+    spoil: |right, c, b| {
+        let n = c.axis("n");
+        shared::rounded_classes(right, c, b, move |b, row| {
+            let x = read(&b.get("x"));
+            let lse = read(&b.get("lse"));
+            x[row * n..(row + 1) * n].iter().map(|x| (x - lse[row]).exp()).collect()
+        })
+    },
+}];

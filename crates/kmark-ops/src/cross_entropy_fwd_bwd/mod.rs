@@ -22,7 +22,7 @@ pub const ENTRY: Entry = Entry {
         "A block per row, which is read once where registers hold it"
     )],
     mutants: mutants::MUTANTS,
-    loose: &[],
+    loose: mutants::LOOSE,
 };
 
 struct CrossEntropyFwdBwd;
@@ -73,17 +73,20 @@ impl Op for CrossEntropyFwdBwd {
         let (target, dloss) = (inputs.all("target"), inputs.all("dloss"));
         let (k, u) = (sum_slack(c.acc(), n), c.acc().unit());
         by_rows(m, n, |rows| {
-            let mut out = truth::ClassGradient::new(u);
+            let mut out = truth::ClassGradient::new(c);
             for row in rows.clone() {
                 let x = inputs.take("x", row * n, n);
                 let target = (target[row] != ignore).then_some(target[row] as usize);
                 let s = truth::softmax(&x);
-                // As in softmax, with the sum's own share of the rounded arguments.
-                let p = x.iter().zip(&s.p).map(|(x, p)| (*p, k + u * (2.0 * (s.max - x) + s.drift)));
+                let lse = s.max + s.total.ln();
+                // As in softmax, with the sum's own share of the rounded arguments; and as in the backward alone, for
+                // kernels that go by way of lse, and scale it and x to base 2 each for itself.
+                let off = |x: f64| k + u * (2.0 * (s.max - x + x.abs() + lse.abs()) + s.drift);
+                let p = x.iter().zip(&s.p).map(|(x, p)| (*p, off(*x)));
                 out.row(dloss[row], target, p);
             }
-            let (start, region) = (rows.start * n, Region::Each(&out.regions));
-            sink.put(Block { tensor: "dx", start, expect: &out.dx, slack: &out.slack, loose: &[], region });
+            let (start, region, loose) = (rows.start * n, Region::Each(&out.regions), out.loose());
+            sink.put(Block { tensor: "dx", start, expect: &out.dx, slack: &out.slack, loose, region });
         });
     }
 }

@@ -1,7 +1,7 @@
 //! GELU done wrong.
 
-use super::{ROOT, by_erf, by_tanh};
-use crate::mutants::{Mutant, edited, read, shared};
+use super::{CUBE, ROOT, by_erf, by_tanh};
+use crate::mutants::{Mutant, Spoiled, WORKS, edited, read, shared, write};
 use kmark_core::case::Case;
 use kmark_device::Launch;
 use kmark_device::buffer::Buffers;
@@ -37,6 +37,24 @@ pub const MUTANTS: &[Mutant] = &[
         spoil: |right, _, b| with_y(right, b, |x| x / (1.0 + (-2.0 * ROOT * x).exp())),
     },
     Mutant {
+        name: "tanh-overflows",
+        about: "the tanh is (e^2z - 1) / (e^2z + 1), whose exponential overflows",
+        applies: |c| c.attr("approx") == "tanh",
+        spoil: |mut right, c, b| {
+            let (acc, x, y) = (c.acc(), b.get("x"), b.get("y"));
+            Box::new(Spoiled(move || {
+                right.launch().expect(WORKS);
+                let gelu = |x: &f64| {
+                    let e = acc.round((2.0 * ROOT * (x + CUBE * x.powi(3))).exp());
+                    0.5 * x * (1.0 + (e - 1.0) / (e + 1.0))
+                };
+                let out: Vec<f64> = read(&x).iter().map(gelu).collect();
+                write(&y, &out);
+                out.iter().any(|y| y.is_nan())
+            }))
+        },
+    },
+    Mutant {
         name: "tail-not-activated",
         about: "the last columns beyond a multiple of 8 are copied",
         // A large x is its own GELU; eight of them are not all large.
@@ -52,6 +70,21 @@ pub const MUTANTS: &[Mutant] = &[
     },
     shared::PITCH_IGNORED,
 ];
+
+/// Right, but rounding on the way.
+pub const LOOSE: &[Mutant] = &[Mutant {
+    name: "factor-rounded",
+    about: "what x is multiplied with is rounded to the 16-bit type",
+    applies: shared::rounds,
+    spoil: |right, c, b| {
+        let (dtype, x) = (c.dtype, b.get("x"));
+        let f = if c.attr("approx") == "erf" { by_erf } else { by_tanh };
+        edited(right, b, "y", move |y| {
+            let factor = |x: f64| if x == 0.0 { 0.5 } else { f(x) / x };
+            y.iter_mut().zip(read(&x)).for_each(|(y, x)| *y = dtype.round(factor(x)) * x);
+        })
+    },
+}];
 
 /// Replaces y by `f` of x.
 fn with_y(right: Box<dyn Launch>, b: &Buffers, f: fn(f64) -> f64) -> Box<dyn Launch> {

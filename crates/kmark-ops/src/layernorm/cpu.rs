@@ -1,6 +1,6 @@
 //! LayerNorm on the CPU.
 
-use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, ahead, by_float, each_job, simd, sum, widen_weight};
+use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, ahead, by_float, each_job, plain_sum, simd, sum, widen_weight};
 use kmark_core::case::Case;
 use kmark_device::buffer::{Buffer, Buffers};
 use kmark_device::{Impl, Launch};
@@ -58,15 +58,8 @@ fn naive<T: Elem>(x: &[T], affine: &Affine<T::Acc>, y: &mut [T], mut stats: Stat
     let n = affine.w.len();
     for (row, (x, y)) in x.chunks(pitch).zip(y.chunks_mut(pitch)).enumerate() {
         let x = &x[..n];
-        let mut total = 0.0;
-        for v in x {
-            total += v.up().to_f64();
-        }
-        let mean = total / n as f64;
-        let mut squares = 0.0;
-        for v in x {
-            squares += (v.up().to_f64() - mean) * (v.up().to_f64() - mean);
-        }
+        let mean = plain_sum(0, n, &|i| x[i].up().to_f64()) / n as f64;
+        let squares = plain_sum(0, n, &|i| (x[i].up().to_f64() - mean) * (x[i].up().to_f64() - mean));
         let r = T::Acc::from_f64(1.0 / (squares / n as f64 + affine.eps).sqrt());
         let mean = T::Acc::from_f64(mean);
         for i in 0..n {

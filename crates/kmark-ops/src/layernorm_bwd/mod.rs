@@ -22,7 +22,7 @@ pub const ENTRY: Entry = Entry {
         "One pass over rows in registers, dw and dbias summed on the way, if their sums fit beside them; longer rows in two"
     )],
     mutants: mutants::MUTANTS,
-    loose: &[],
+    loose: mutants::LOOSE,
 };
 
 struct LayerNormBwd;
@@ -83,48 +83,59 @@ impl Op for LayerNormBwd {
         let (n, eps) = (c.axis("n"), c.number("eps"));
         for (row, v) in rows.zip(out) {
             let x = inputs.take("x", row * n, n);
-            let mean = x.iter().sum::<f64>() / n as f64;
-            let variance = || x.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n as f64;
+            let mean = truth::sum(x.iter().copied()) / n as f64;
+            let variance = || truth::sum(x.iter().map(|v| (v - mean).powi(2))) / n as f64;
             *v = if tensor == "mean" { mean } else { 1.0 / (variance() + eps).sqrt() };
         }
     }
     fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
-        let (m, n) = (c.axis("m"), c.axis("n"));
+        let (m, n, w_dtype) = (c.axis("m"), c.axis("n"), c.attr_dtype("w"));
         let (w, mean, rstd) = (inputs.all("w"), inputs.all("mean"), inputs.all("rstd"));
         let k = sum_slack(c.acc(), n);
-        let region = Region::One(0);
+        let (region, rounding) = (Region::One(0), truth::Rounding::to(c.dtype));
         let [dw, dbias] = truth::by_rows_summed(m, n, |rows, [dw, dbias]| {
-            let (mut dx, mut slack) = (Vec::new(), Vec::new());
+            let (mut dx, mut slack, mut loose) = (Vec::new(), Vec::new(), Vec::new());
             for row in rows.clone() {
                 let r = rstd[row];
                 let mut xh = inputs.take("x", row * n, n);
                 xh.iter_mut().for_each(|x| *x = (*x - mean[row]) * r);
                 let dout = inputs.take("dout", row * n, n);
-                // Mean of g and of xh * g, and of their magnitudes.
-                let (mut g_mean, mut g_size, mut dot_mean, mut dot_size) = (0.0, 0.0, 0.0, 0.0);
-                for i in 0..n {
-                    let g = dout[i] * w[i] / n as f64;
-                    g_mean += g;
-                    g_size += g.abs();
-                    dot_mean += g * xh[i];
-                    dot_size += (g * xh[i]).abs();
-                    dw.add(i, dout[i] * xh[i]);
-                    dbias.add(i, dout[i]);
-                }
+                // Sums of g and of xh * g, of their magnitudes, and of the squares of what rounding them costs.
+                let (mut g_sum, mut g_size, mut g_off2) = (truth::Sum::default(), 0.0, 0.0);
+                let (mut dot_sum, mut dot_size, mut dot_off2) = (truth::Sum::default(), 0.0, 0.0);
                 for i in 0..n {
                     let g = dout[i] * w[i];
-                    dx.push((g - g_mean - xh[i] * dot_mean) * r);
+                    g_sum.add(g);
+                    g_size += g.abs() / n as f64;
+                    g_off2 += rounding.square(g);
+                    dot_sum.add(g * xh[i]);
+                    dot_size += (g * xh[i]).abs() / n as f64;
+                    dot_off2 += rounding.square(g * xh[i]);
+                    let loose2 = rounding.square(xh[i]) * dout[i].powi(2) + rounding.square(dout[i] * xh[i]);
+                    dw.add(i, dout[i] * xh[i], loose2);
+                    dbias.add(i, dout[i], 0.0);
+                }
+                let (g_mean, dot_mean) = (g_sum.total() / n as f64, dot_sum.total() / n as f64);
+                // Rounded on the way: the means themselves, and g, xh and their product in each of the terms.
+                let g_mean_off = rounding.of(g_mean) + truth::SURE * g_off2.sqrt() / n as f64;
+                let dot_mean_off = rounding.of(dot_mean) + truth::SURE * (3.0 * dot_off2).sqrt() / n as f64;
+                for i in 0..n {
+                    let g = dout[i] * w[i];
+                    let rest = g - g_mean - xh[i] * dot_mean;
+                    dx.push(rest * r);
                     slack.push(k * (g.abs() + g_size + xh[i].abs() * dot_size) * r);
+                    let differences = rounding.of(g) + rounding.of(g - g_mean) + rounding.of(rest);
+                    let means = 2.0 * rounding.of(xh[i] * dot_mean) + xh[i].abs() * dot_mean_off + g_mean_off;
+                    loose.push(r * (differences + means) + rounding.of(rest * r));
                 }
             }
-            sink.put(Block { tensor: "dx", start: rows.start * n, expect: &dx, slack: &slack, loose: &[], region });
+            let (start, loose) = (rows.start * n, rounding.loose(&loose));
+            sink.put(Block { tensor: "dx", start, expect: &dx, slack: &slack, loose, region });
         });
-        let k = sum_slack(c.acc(), m);
-        for (tensor, sums) in [("dw", dw), ("dbias", dbias)] {
-            if tensor == "dw" || c.flag("bias") {
-                let slack: Vec<f64> = sums.size.iter().map(|s| k * s).collect();
-                sink.put(Block { tensor, start: 0, expect: &sums.value, slack: &slack, loose: &[], region });
-            }
+        let (k, halves) = (sum_slack(c.acc(), m), c.dtype.size() == 2 && w_dtype.size() == 2);
+        dw.put("dw", k, halves, sink);
+        if c.flag("bias") {
+            dbias.put("dbias", k, false, sink);
         }
     }
 }

@@ -10,7 +10,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "amax-of-the-wrong-block",
         about: "1x128 takes the maximum of the row, 128x128 that of the block's first row",
-        // Row 13 is large. Two maxima often have the same power of two above them.
+        // One row in sixteen is large. Two maxima often have the same power of two above them.
         applies: |c| match c.attr("granularity") {
             "1x128" => c.axis("n") > 128 && c.axis("m") >= 4 && !c.flag("pow2"),
             "128x128" => c.axis("m") > 13,
@@ -87,14 +87,28 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "clamp-missing",
         about: "a block of zeros has scale 0 and divides by it",
-        // Row 9 is all zero.
-        applies: |c| c.axis("m") > 9 && c.attr("granularity") != "128x128",
+        applies: |_| true,
         spoil: |right, c, b| {
             instead(right, c, b, |c, x| {
                 let (blocks, n) = (Blocks::new(c), c.axis("n"));
                 let amax = x.chunks(blocks.rows * n).flat_map(|band| blocks.amax(band));
                 let scales = amax.map(|amax| if amax == 0.0 { 0.0 } else { scale(c, amax) }).collect();
                 quantised(c, x, scales, |v| to(c).round(v))
+            })
+        },
+    },
+    Mutant {
+        name: "scale-before-the-clamp",
+        about: "q is right, but the scale of a block of zeros is stored as 0",
+        applies: |_| true,
+        spoil: |right, c, b| {
+            let (c, x, scale) = (c.clone(), b.get("x"), b.get("scale"));
+            after(right, move || {
+                let (mut scales, blocks) = (read(&scale), Blocks::new(&c));
+                let amax: Vec<f64> =
+                    read(&x).chunks(blocks.rows * c.axis("n")).flat_map(|band| blocks.amax(band)).collect();
+                scales.iter_mut().zip(&amax).filter(|(_, amax)| **amax == 0.0).for_each(|(s, _)| *s = 0.0);
+                write(&scale, &scales);
             })
         },
     },

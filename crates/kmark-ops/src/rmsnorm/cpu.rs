@@ -1,6 +1,6 @@
 //! RMSNorm on the CPU.
 
-use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, ahead, by_float, each_job, rms_rstd, simd, widen_weight};
+use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, ahead, by_float, each_job, plain_sum, rms_rstd, simd, widen_weight};
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};
@@ -25,10 +25,7 @@ fn bind_naive(c: &Case, b: &Buffers) -> Box<dyn Launch> {
 fn naive<T: Elem>(x: &[T], w: &[T::Acc], y: &mut [T], mut rstd: Option<&mut [T::Acc]>, pitch: usize, eps: f64) {
     let n = w.len();
     for (row, (x, y)) in x.chunks(pitch).zip(y.chunks_mut(pitch)).enumerate() {
-        let mut squares = 0.0;
-        for v in &x[..n] {
-            squares += v.up().to_f64() * v.up().to_f64();
-        }
+        let squares = plain_sum(0, n, &|i| x[i].up().to_f64() * x[i].up().to_f64());
         let r = T::Acc::from_f64(1.0 / (squares / n as f64 + eps).sqrt());
         for i in 0..n {
             y[i] = T::down(x[i].up() * r * w[i]);

@@ -3,8 +3,8 @@
 mod cpu;
 mod mutants;
 
-use crate::Entry;
 use crate::cuda::{kernel, oracle};
+use crate::{Entry, truth};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::fill::Fill;
@@ -21,7 +21,7 @@ pub const ENTRY: Entry = Entry {
         "A row in the registers of a block, a short one in those of a warp or less: one pass over memory, one sum over the team"
     )],
     mutants: mutants::MUTANTS,
-    loose: &[],
+    loose: mutants::LOOSE,
 };
 
 struct RmsNorm;
@@ -68,21 +68,28 @@ impl Op for RmsNorm {
     fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
         let (m, n, eps) = (c.axis("m"), c.axis("n"), c.number("eps"));
         let w = inputs.all("w");
-        let k = sum_slack(c.acc(), n);
+        let rounding = truth::Rounding::to(c.dtype);
         by_rows(m, n, |rows| {
-            let (mut y, mut slack, mut rstd) = (Vec::new(), Vec::new(), Vec::new());
+            let (mut y, mut slack, mut loose) = (Vec::new(), Vec::new(), Vec::new());
+            let (mut rstd, mut rstd_slack) = (Vec::new(), Vec::new());
             for row in rows.clone() {
                 let x = inputs.take("x", row * n, n);
-                let r = 1.0 / (x.iter().map(|v| v * v).sum::<f64>() / n as f64 + eps).sqrt();
+                let k = sum_slack(c.acc(), truth::nonzero(&x));
+                let r = 1.0 / (truth::sum(x.iter().map(|v| v * v)) / n as f64 + eps).sqrt();
                 rstd.push(r);
-                y.extend(x.iter().zip(&w).map(|(x, w)| x * r * w));
+                rstd_slack.push(k * r);
+                for (x, w) in x.iter().zip(&w) {
+                    y.push(x * r * w);
+                    slack.push(k * (x * r * w).abs());
+                    // Rounded on the way: x * rstd, and rstd itself.
+                    loose.push(rounding.of(x * r) * w.abs() + rounding.of(x * r * w));
+                }
             }
-            slack.extend(y.iter().map(|y| k * y.abs()));
-            let region = Region::One(0);
-            sink.put(Block { tensor: "y", start: rows.start * n, expect: &y, slack: &slack, loose: &[], region });
+            let (start, region, loose) = (rows.start * n, Region::One(0), rounding.loose(&loose));
+            sink.put(Block { tensor: "y", start, expect: &y, slack: &slack, loose, region });
             if c.flag("rstd") {
-                let slack: Vec<f64> = rstd.iter().map(|r| k * r).collect();
-                sink.put(Block { tensor: "rstd", start: rows.start, expect: &rstd, slack: &slack, loose: &[], region });
+                let start = rows.start;
+                sink.put(Block { tensor: "rstd", start, expect: &rstd, slack: &rstd_slack, loose: &[], region });
             }
         });
     }

@@ -22,7 +22,7 @@ pub const ENTRY: Entry = Entry {
         "Blocks walk over rows with x and dout in registers, the next row on its way, and sum dw of their columns as they go; a second kernel adds the blocks' sums"
     )],
     mutants: mutants::MUTANTS,
-    loose: &[],
+    loose: mutants::LOOSE,
 };
 
 struct RmsNormBwd;
@@ -70,36 +70,42 @@ impl Op for RmsNormBwd {
         let (n, eps) = (c.axis("n"), c.number("eps"));
         for (row, r) in rows.zip(out) {
             let x = inputs.take("x", row * n, n);
-            *r = 1.0 / (x.iter().map(|v| v * v).sum::<f64>() / n as f64 + eps).sqrt();
+            *r = 1.0 / (truth::sum(x.iter().map(|v| v * v)) / n as f64 + eps).sqrt();
         }
     }
     fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
-        let (m, n) = (c.axis("m"), c.axis("n"));
+        let (m, n, w_dtype) = (c.axis("m"), c.axis("n"), c.attr_dtype("w"));
         let (w, rstd) = (inputs.all("w"), inputs.all("rstd"));
-        let k = sum_slack(c.acc(), n);
-        let region = Region::One(0);
+        let (region, rounding) = (Region::One(0), truth::Rounding::to(c.dtype));
         let [dw] = truth::by_rows_summed(m, n, |rows, [dw]| {
-            let (mut dx, mut slack) = (Vec::new(), Vec::new());
+            let (mut dx, mut slack, mut loose) = (Vec::new(), Vec::new(), Vec::new());
             for row in rows.clone() {
                 let r = rstd[row];
                 let (x, dout) = (inputs.take("x", row * n, n), inputs.take("dout", row * n, n));
-                let (mut mean, mut size) = (0.0, 0.0);
+                let k = sum_slack(c.acc(), truth::nonzero(&x));
+                let (mut dot, mut size, mut off2) = (truth::Sum::default(), 0.0, 0.0);
                 for i in 0..n {
-                    let term = x[i] * r * dout[i] * w[i];
-                    mean += term / n as f64;
+                    let (xh, term) = (x[i] * r, x[i] * r * dout[i] * w[i]);
+                    dot.add(term);
                     size += term.abs() / n as f64;
-                    dw.add(i, dout[i] * x[i] * r);
+                    off2 += rounding.square(term);
+                    dw.add(i, dout[i] * xh, rounding.square(xh) * dout[i].powi(2) + rounding.square(dout[i] * xh));
                 }
+                let mean = dot.total() / n as f64;
+                // Rounded on the way: the mean itself, and g, xh and their product in each of its terms.
+                let mean_off = rounding.of(mean) + truth::SURE * (3.0 * off2).sqrt() / n as f64;
                 for i in 0..n {
                     let (g, xh) = (dout[i] * w[i], x[i] * r);
-                    dx.push((g - xh * mean) * r);
+                    let rest = g - xh * mean;
+                    dx.push(rest * r);
                     slack.push(k * (g.abs() + xh.abs() * size) * r);
+                    let each = rounding.of(g) + rounding.of(rest) + 2.0 * rounding.of(xh * mean);
+                    loose.push(r * (each + xh.abs() * mean_off) + rounding.of(rest * r));
                 }
             }
-            sink.put(Block { tensor: "dx", start: rows.start * n, expect: &dx, slack: &slack, loose: &[], region });
+            let (start, loose) = (rows.start * n, rounding.loose(&loose));
+            sink.put(Block { tensor: "dx", start, expect: &dx, slack: &slack, loose, region });
         });
-        let k = sum_slack(c.acc(), m);
-        let slack: Vec<f64> = dw.size.iter().map(|s| k * s).collect();
-        sink.put(Block { tensor: "dw", start: 0, expect: &dw.value, slack: &slack, loose: &[], region });
+        dw.put("dw", sum_slack(c.acc(), m), c.dtype.size() == 2 && w_dtype.size() == 2, sink);
     }
 }

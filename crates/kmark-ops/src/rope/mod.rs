@@ -4,8 +4,8 @@
 mod cpu;
 mod mutants;
 
-use crate::Entry;
 use crate::cuda::{kernel, oracle};
+use crate::{Entry, truth};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::fill::Fill;
@@ -23,7 +23,7 @@ pub const ENTRY: Entry = Entry {
         "A thread turns the same dimensions of four heads: cosines and sines are read once for all of them, and the vectors of all four are under way together"
     )],
     mutants: mutants::MUTANTS,
-    loose: &[],
+    loose: mutants::LOOSE,
 };
 
 struct Rope;
@@ -154,12 +154,15 @@ impl Op for Rope {
         let (b, s, d, r) = (c.axis("b"), c.axis("s"), c.axis("d"), rotated(c));
         let (neox, u) = (c.attr("style") == "neox", c.acc().unit());
         let (cos, sin) = (inputs.all("cos"), inputs.all("sin"));
+        let rounding = truth::Rounding::to(c.dtype);
         for (input, output, heads) in operands(c) {
             by_rows(b * s * heads, d, |rows| {
                 // Dimensions that are not rotated are copied, exactly.
                 let mut y = inputs.take(input, rows.start * d, rows.len() * d);
-                let mut slack = vec![0.0; y.len()];
-                for (row, (y, slack)) in rows.clone().zip(y.chunks_mut(d).zip(slack.chunks_mut(d))) {
+                let (mut slack, mut loose) = (vec![0.0; y.len()], vec![0.0; y.len()]);
+                for (row, first_of_row) in rows.clone().zip((0..).step_by(d)) {
+                    let at = first_of_row..first_of_row + d;
+                    let (y, slack, loose) = (&mut y[at.clone()], &mut slack[at.clone()], &mut loose[at]);
                     let angles = row / heads % s * (r / 2);
                     for i in 0..r / 2 {
                         let (first, second) = pair(neox, r, i);
@@ -169,10 +172,14 @@ impl Op for Rope {
                         // Two products and their sum, each rounded.
                         slack[first] = 2.0 * u * ((x1 * cos).abs() + (x2 * sin).abs());
                         slack[second] = 2.0 * u * ((x2 * cos).abs() + (x1 * sin).abs());
+                        // Rounded on the way: cosine and sine, and the products.
+                        let product = |x: f64, by: f64| rounding.of(by) * x.abs() + rounding.of(x * by);
+                        loose[first] = product(x1, cos) + product(x2, sin);
+                        loose[second] = product(x2, cos) + product(x1, sin);
                     }
                 }
-                let (start, region) = (rows.start * d, Region::One(0));
-                sink.put(Block { tensor: output, start, expect: &y, slack: &slack, loose: &[], region });
+                let (start, region, loose) = (rows.start * d, Region::One(0), rounding.loose(&loose));
+                sink.put(Block { tensor: output, start, expect: &y, slack: &slack, loose, region });
             });
         }
     }

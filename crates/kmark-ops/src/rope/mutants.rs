@@ -3,6 +3,7 @@
 use super::{operands, pair, rotated};
 use crate::mutants::{Mutant, read, shared, write};
 use kmark_core::case::Case;
+use kmark_core::dtype::DType;
 use kmark_device::Launch;
 use kmark_device::buffer::{Buffer, Buffers};
 
@@ -58,10 +59,22 @@ pub const MUTANTS: &[Mutant] = &[
     },
 ];
 
+/// Right, but rounding on the way.
+pub const LOOSE: &[Mutant] = &[Mutant {
+    name: "products-rounded",
+    about: "cosines, sines and the four products are rounded to the 16-bit type",
+    applies: |c| {
+        let turned = c.axis("b") * (c.axis("s") - 1) * c.axis("hq") * rotated(c);
+        c.dtype.size() == 2 && turned >= 512
+    },
+    spoil: |right, c, b| with_turn(right, c, b, |t, place| t.rounds_to = Some(place.dtype)),
+}];
+
 /// A head: whose, and where.
 struct Place {
     position: usize,
     positions: usize,
+    dtype: DType,
     head: usize,
     is_k: bool,
     d: usize,
@@ -73,6 +86,8 @@ struct Turn {
     r: usize,
     neox: bool,
     backwards: bool,
+    /// To what cosines, sines and products are rounded.
+    rounds_to: Option<DType>,
 }
 
 /// Keeps the inputs, which the right impl may overwrite, and replaces its answer by that of another turn.
@@ -87,9 +102,9 @@ fn with_turn(mut right: Box<dyn Launch>, c: &Case, b: &Buffers, change: fn(&mut 
             let (d, positions) = (c.axis("d"), c.axis("s"));
             for (row, x) in x.chunks_mut(d).enumerate() {
                 let (position, head) = (row / heads % positions, row % heads);
-                let place = Place { position, positions, head, is_k: input.spec().name == "k", d };
+                let place = Place { position, positions, dtype: c.dtype, head, is_k: input.spec().name == "k", d };
                 let neox = c.attr("style") == "neox";
-                let mut turn = Turn { position, r: rotated(&c), neox, backwards: false };
+                let mut turn = Turn { position, r: rotated(&c), neox, backwards: false, rounds_to: None };
                 change(&mut turn, &place);
                 turn_head(x, &turn, c.number("base"));
             }
@@ -102,7 +117,10 @@ fn turn_head(x: &mut [f64], t: &Turn, base: f64) {
     for i in 0..t.r / 2 {
         let angle = t.position as f64 * base.powf(-2.0 * i as f64 / t.r as f64);
         let (sin, cos) = if t.backwards { (-angle).sin_cos() } else { angle.sin_cos() };
+        let round = |v: f64| t.rounds_to.map_or(v, |dtype| dtype.round(v));
+        let product = |x: f64, by: f64| round(x * round(by));
         let (first, second) = pair(t.neox, t.r, i);
-        (x[first], x[second]) = (x[first] * cos - x[second] * sin, x[second] * cos + x[first] * sin);
+        let (x1, x2) = (x[first], x[second]);
+        (x[first], x[second]) = (product(x1, cos) - product(x2, sin), product(x2, cos) + product(x1, sin));
     }
 }

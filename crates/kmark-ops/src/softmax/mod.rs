@@ -58,14 +58,13 @@ impl Op for Softmax {
     }
     fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
         let (m, n) = (c.axis("m"), c.axis("n"));
-        let (k, u) = (sum_slack(c.acc(), n), c.acc().unit());
+        let k = sum_slack(c.acc(), n);
         by_rows(m, n, |rows| {
             let (mut y, mut slack) = (Vec::new(), Vec::new());
             for row in rows.clone() {
                 let x = inputs.take("x", row * n, n);
                 let s = truth::softmax(&x);
-                // The argument of exp is rounded too: off by a unit times its size.
-                slack.extend(x.iter().zip(&s.p).map(|(x, p)| p * (k + 2.0 * u * (s.max - x))));
+                slack.extend(x.iter().zip(&s.p).map(|(x, p)| s.off(*x, *p, k, c.acc())));
                 y.extend(s.p);
             }
             let region = Region::One(0);

@@ -1,6 +1,10 @@
 //! Softmax done wrong.
 
-use crate::mutants::{Mutant, edited, read, shared};
+use crate::mutants::shared::{self, Maximum};
+use crate::mutants::{Mutant, Spoiled, WORKS, edited, read, write};
+use kmark_core::case::Case;
+use kmark_device::Launch;
+use kmark_device::buffer::Buffers;
 
 pub const MUTANTS: &[Mutant] = &[
     Mutant {
@@ -23,7 +27,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "tail-not-summed",
         about: "the sum leaves out the last columns beyond a multiple of 8",
-        applies: |c| !c.axis("n").is_multiple_of(8) && c.axis("n") > 8 && c.axis("m") > 15,
+        applies: |c| !c.axis("n").is_multiple_of(8) && c.axis("n") > 8,
         spoil: |right, c, b| {
             let n = c.axis("n");
             edited(right, b, "y", move |y| {
@@ -57,5 +61,34 @@ pub const MUTANTS: &[Mutant] = &[
         applies: |c| c.axis("n") > 100,
         spoil: |right, _, b| edited(right, b, "y", |y| y.iter_mut().filter(|v| **v < 1e-3).for_each(|v| *v = 0.0)),
     },
+    Mutant {
+        name: "maximum-missing",
+        about: "no maximum is subtracted, and exp overflows",
+        applies: |_| true,
+        spoil: |right, c, b| careless(right, c, b, Maximum::Nothing),
+    },
+    Mutant {
+        name: "maximum-of-half",
+        about: "the maximum is that of the first half of the row",
+        applies: |_| true,
+        spoil: |right, c, b| careless(right, c, b, Maximum::OfHalf),
+    },
+    Mutant {
+        name: "maximum-of-the-row-before",
+        about: "the maximum is that of the row before",
+        applies: |c| c.axis("m") > 1,
+        spoil: |right, c, b| careless(right, c, b, Maximum::OfTheRowBefore),
+    },
     shared::PITCH_IGNORED,
 ];
+
+/// Replaces y by that of another maximum; where nothing overflows, and not all of a row underflows, it is as good.
+fn careless(mut right: Box<dyn Launch>, c: &Case, b: &Buffers, maximum: Maximum) -> Box<dyn Launch> {
+    let (n, acc, x, y) = (c.axis("n"), c.acc(), b.get("x"), b.get("y"));
+    Box::new(Spoiled(move || {
+        right.launch().expect(WORKS);
+        let out: Vec<f64> = maximum.softmax(&read(&x), n, acc).into_iter().flat_map(|row| row.p).collect();
+        write(&y, &out);
+        out.iter().any(|p| !p.is_finite())
+    }))
+}

@@ -22,7 +22,7 @@ pub const ENTRY: Entry = Entry {
         "Rows of y and dy in the registers of a block, short ones in those of a warp or less: one pass over memory, one sum"
     )],
     mutants: mutants::MUTANTS,
-    loose: &[],
+    loose: mutants::LOOSE,
 };
 
 struct SoftmaxBwd;
@@ -74,18 +74,25 @@ impl Op for SoftmaxBwd {
     }
     fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
         let (m, n) = (c.axis("m"), c.axis("n"));
-        let k = sum_slack(c.acc(), n);
+        let rounding = truth::Rounding::to(c.dtype);
         by_rows(m, n, |rows| {
-            let (mut dx, mut slack) = (Vec::new(), Vec::new());
+            let (mut dx, mut slack, mut loose) = (Vec::new(), Vec::new(), Vec::new());
             for row in rows.clone() {
                 let (y, dy) = (inputs.take("y", row * n, n), inputs.take("dy", row * n, n));
-                let dot: f64 = y.iter().zip(&dy).map(|(y, dy)| y * dy).sum();
+                let k = sum_slack(c.acc(), truth::nonzero(&y));
+                let dot = truth::dot(&y, &dy);
                 let size: f64 = y.iter().zip(&dy).map(|(y, dy)| y * dy.abs()).sum();
-                dx.extend(y.iter().zip(&dy).map(|(y, dy)| y * (dy - dot)));
-                slack.extend(y.iter().zip(&dy).map(|(y, dy)| k * y * (dy.abs() + size)));
+                let dot_off = truth::loose_dot(&y, &dy, rounding);
+                for (y, dy) in y.iter().zip(&dy) {
+                    dx.push(y * (dy - dot));
+                    // What is below the normal numbers may be flushed, y or a product of it.
+                    slack.push(k * y * (dy.abs() + size) + truth::least(c.acc()) * (1.0 + dy.abs() + size));
+                    // Rounded on the way: the product, the sum, the difference.
+                    loose.push(rounding.of(y * dy) + y * (dot_off + rounding.of(dy - dot)));
+                }
             }
-            let region = Region::One(0);
-            sink.put(Block { tensor: "dx", start: rows.start * n, expect: &dx, slack: &slack, loose: &[], region });
+            let (start, region, loose) = (rows.start * n, Region::One(0), rounding.loose(&loose));
+            sink.put(Block { tensor: "dx", start, expect: &dx, slack: &slack, loose, region });
         });
     }
 }

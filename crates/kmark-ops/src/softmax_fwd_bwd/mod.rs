@@ -21,7 +21,7 @@ pub const ENTRY: Entry = Entry {
         "Rows of x and dy in the registers of a block, short ones in those of a warp or less: maximum, then the sums of weights and of weighted dy together, then the result, in one pass over memory"
     )],
     mutants: mutants::MUTANTS,
-    loose: &[],
+    loose: mutants::LOOSE,
 };
 
 struct SoftmaxFwdBwd;
@@ -60,24 +60,29 @@ impl Op for SoftmaxFwdBwd {
     }
     fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
         let (m, n) = (c.axis("m"), c.axis("n"));
-        let (k, u) = (sum_slack(c.acc(), n), c.acc().unit());
+        let k = sum_slack(c.acc(), n);
+        let rounding = truth::Rounding::to(c.dtype);
         by_rows(m, n, |rows| {
-            let (mut dx, mut slack) = (Vec::new(), Vec::new());
+            let (mut dx, mut slack, mut loose) = (Vec::new(), Vec::new(), Vec::new());
             for row in rows.clone() {
                 let (x, dy) = (inputs.take("x", row * n, n), inputs.take("dy", row * n, n));
                 let s = truth::softmax(&x);
-                // How far y may be off: as in softmax, the argument of exp is rounded too.
-                let off: Vec<f64> = x.iter().zip(&s.p).map(|(x, p)| p * (k + 2.0 * u * (s.max - x))).collect();
-                let dot: f64 = s.p.iter().zip(&dy).map(|(p, dy)| p * dy).sum();
+                let off: Vec<f64> = x.iter().zip(&s.p).map(|(x, p)| s.off(*x, *p, k, c.acc())).collect();
+                let dot = truth::dot(&s.p, &dy);
                 let size: f64 = s.p.iter().zip(&dy).map(|(p, dy)| p * dy.abs()).sum();
                 let dot_off: f64 = off.iter().zip(&dy).map(|(off, dy)| off * dy.abs()).sum();
+                // As in the backward alone, and y is rounded as well.
+                let y_off2: f64 = s.p.iter().zip(&dy).map(|(p, dy)| rounding.square(*p) * dy * dy).sum();
+                let loose_dot = truth::loose_dot(&s.p, &dy, rounding) + truth::SURE * y_off2.sqrt();
                 for ((p, off), dy) in s.p.iter().zip(&off).zip(&dy) {
                     dx.push(p * (dy - dot));
                     slack.push(off * (dy.abs() + size) + p * dot_off);
+                    let y = rounding.of(*p) * (dy - dot).abs();
+                    loose.push(rounding.of(p * dy) + p * (loose_dot + rounding.of(dy - dot)) + y);
                 }
             }
-            let region = Region::One(0);
-            sink.put(Block { tensor: "dx", start: rows.start * n, expect: &dx, slack: &slack, loose: &[], region });
+            let (start, region, loose) = (rows.start * n, Region::One(0), rounding.loose(&loose));
+            sink.put(Block { tensor: "dx", start, expect: &dx, slack: &slack, loose, region });
         });
     }
 }

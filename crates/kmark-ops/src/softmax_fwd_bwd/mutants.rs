@@ -1,6 +1,7 @@
 //! Softmax with its backward done wrong.
 
-use crate::mutants::{Mutant, after, read, shared, write};
+use crate::mutants::shared::{self, Maximum};
+use crate::mutants::{Mutant, Spoiled, WORKS, after, read, write};
 use crate::truth;
 use kmark_core::case::Case;
 use kmark_device::Launch;
@@ -8,16 +9,9 @@ use kmark_device::buffer::Buffers;
 
 pub const MUTANTS: &[Mutant] = &[
     Mutant {
-        name: "y-rounded",
-        about: "y is rounded to the 16-bit type between forward and backward",
-        // A row of few may be all ones and zeros, which rounding leaves alone.
-        applies: |c| c.dtype.size() == 2 && c.axis("n") >= 8 && c.axis("m") * c.axis("n") >= 64,
-        spoil: |right, c, b| with_y(right, c, b, |p, c| p.iter().map(|p| c.dtype.round(*p)).collect()),
-    },
-    Mutant {
         name: "tail-not-summed",
         about: "the sum of powers leaves out the last columns beyond a multiple of 8",
-        applies: |c| !c.axis("n").is_multiple_of(8) && c.axis("n") > 8 && c.axis("m") > 15,
+        applies: |c| !c.axis("n").is_multiple_of(8) && c.axis("n") > 8,
         spoil: |right, c, b| {
             with_y(right, c, b, |p, _| {
                 let kept: f64 = p[..p.len() / 8 * 8].iter().sum();
@@ -50,8 +44,49 @@ pub const MUTANTS: &[Mutant] = &[
             })
         },
     },
+    Mutant {
+        name: "maximum-missing",
+        about: "no maximum is subtracted, and exp overflows",
+        applies: |_| true,
+        spoil: |right, c, b| careless(right, c, b, Maximum::Nothing),
+    },
+    Mutant {
+        name: "maximum-of-half",
+        about: "the maximum is that of the first half of the row",
+        applies: |_| true,
+        spoil: |right, c, b| careless(right, c, b, Maximum::OfHalf),
+    },
+    Mutant {
+        name: "maximum-of-the-row-before",
+        about: "the maximum is that of the row before",
+        applies: |c| c.axis("m") > 1,
+        spoil: |right, c, b| careless(right, c, b, Maximum::OfTheRowBefore),
+    },
     shared::PITCH_IGNORED,
 ];
+
+/// Right, but rounding on the way.
+pub const LOOSE: &[Mutant] = &[Mutant {
+    name: "y-rounded",
+    about: "y is rounded to the 16-bit type between forward and backward",
+    applies: shared::rounds,
+    spoil: |right, c, b| with_y(right, c, b, |p, c| p.iter().map(|p| c.dtype.round(*p)).collect()),
+}];
+
+/// Replaces dx by that of another maximum; where nothing overflows, and not all of a row underflows, it is as good.
+fn careless(mut right: Box<dyn Launch>, c: &Case, b: &Buffers, maximum: Maximum) -> Box<dyn Launch> {
+    let (n, acc, x, dy, dx) = (c.axis("n"), c.acc(), b.get("x"), b.get("dy"), b.get("dx"));
+    Box::new(Spoiled(move || {
+        right.launch().expect(WORKS);
+        let mut out = Vec::new();
+        for (row, dy) in maximum.softmax(&read(&x), n, acc).iter().zip(read(&dy).chunks(n)) {
+            let dot: f64 = row.p.iter().zip(dy).map(|(p, dy)| p * dy).sum();
+            out.extend(row.p.iter().zip(dy).map(|(p, dy)| p * (dy - dot)));
+        }
+        write(&dx, &out);
+        out.iter().any(|v| !v.is_finite())
+    }))
+}
 
 /// Replaces dx by that of another y; `wrong` turns the right y of a row into it.
 fn with_y(right: Box<dyn Launch>, c: &Case, b: &Buffers, wrong: fn(&[f64], &Case) -> Vec<f64>) -> Box<dyn Launch> {

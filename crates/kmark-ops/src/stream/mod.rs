@@ -3,8 +3,8 @@
 mod cpu;
 mod mutants;
 
-use crate::Entry;
 use crate::cuda::{kernel, oracle};
+use crate::{Entry, truth};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::fill::Fill;
@@ -100,7 +100,7 @@ impl Op for Stream {
                 "read" => {
                     let x = take("x");
                     let size: f64 = x.iter().map(|v| v.abs()).sum();
-                    let (sum, slack) = ([x.iter().sum()], [size * sum_slack(c.acc(), x.len())]);
+                    let (sum, slack) = ([truth::sum(x.iter().copied())], [size * sum_slack(c.acc(), x.len())]);
                     let start = at.start / CHUNK;
                     sink.put(Block { tensor: "sums", start, expect: &sum, slack: &slack, loose: &[], region });
                 }

@@ -21,7 +21,7 @@ pub const ENTRY: Entry = Entry {
         "Two vectors of gate and two of up per thread; halves of packed rows are tensors that share a pitch"
     )],
     mutants: mutants::MUTANTS,
-    loose: &[],
+    loose: mutants::LOOSE,
 };
 
 struct SwiGlu;
@@ -69,8 +69,9 @@ impl Op for SwiGlu {
     }
     fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
         let (m, n, u) = (c.axis("m"), c.axis("n"), c.acc().unit());
+        let rounding = truth::Rounding::to(c.dtype);
         by_rows(m, n, |rows| {
-            let (mut y, mut slack) = (Vec::new(), Vec::new());
+            let (mut y, mut slack, mut loose) = (Vec::new(), Vec::new(), Vec::new());
             for row in rows.clone() {
                 let (gate, up) = truth::gate_and_up(c, inputs, row);
                 for (gate, up) in gate.iter().zip(&up) {
@@ -78,16 +79,12 @@ impl Op for SwiGlu {
                     // The sigmoid, then two products.
                     y.push(gate * g.sigmoid * up);
                     slack.push((gate * up).abs() * (g.sigmoid * (g.off + 2.0 * u) + g.flush));
+                    // Rounded on the way: the sigmoid, and its product with the gate.
+                    loose.push(rounding.of(gate * g.sigmoid) * up.abs() + rounding.of(g.sigmoid) * (gate * up).abs());
                 }
             }
-            sink.put(Block {
-                tensor: "y",
-                start: rows.start * n,
-                expect: &y,
-                slack: &slack,
-                loose: &[],
-                region: Region::One(0),
-            });
+            let (start, region, loose) = (rows.start * n, Region::One(0), rounding.loose(&loose));
+            sink.put(Block { tensor: "y", start, expect: &y, slack: &slack, loose, region });
         });
     }
 }

@@ -1,6 +1,6 @@
 //! SwiGLU done wrong.
 
-use crate::mutants::{Mutant, after, read, shared, write};
+use crate::mutants::{Mutant, Spoiled, WORKS, after, read, shared, write};
 use kmark_core::case::Case;
 use kmark_device::Launch;
 use kmark_device::buffer::Buffers;
@@ -24,10 +24,21 @@ pub const MUTANTS: &[Mutant] = &[
         spoil: |right, c, b| with_y(right, c, b, |gate, up, _| up / (1.0 + (-gate).exp())),
     },
     Mutant {
-        name: "rounded-between",
-        about: "gate * sigmoid(gate) is rounded to the 16-bit type before it is multiplied by up",
-        applies: |c| c.dtype.size() == 2 && c.axis("m") * c.axis("n") >= 64,
-        spoil: |right, c, b| with_y(right, c, b, |gate, up, c| c.dtype.round(silu(gate)) * up),
+        name: "exp-overflows",
+        about: "the sigmoid is e^gate / (1 + e^gate), whose exponential overflows",
+        applies: |_| true,
+        spoil: |mut right, c, b| {
+            let (b, c) = (b.clone(), c.clone());
+            Box::new(Spoiled(move || {
+                right.launch().expect(WORKS);
+                let (gate, up) = shared::gate_and_up(&c, &b);
+                let power = |gate: &f64| c.acc().round(gate.exp());
+                let sigmoid = |gate: &f64| power(gate) / (1.0 + power(gate));
+                let out: Vec<f64> = gate.iter().zip(&up).map(|(gate, up)| gate * sigmoid(gate) * up).collect();
+                write(&b.get("y"), &out);
+                out.iter().any(|y| y.is_nan())
+            }))
+        },
     },
     Mutant {
         name: "halves-interleaved",
@@ -43,6 +54,14 @@ pub const MUTANTS: &[Mutant] = &[
     },
     shared::PITCH_IGNORED,
 ];
+
+/// Right, but rounding on the way.
+pub const LOOSE: &[Mutant] = &[Mutant {
+    name: "rounded-between",
+    about: "gate * sigmoid(gate) is rounded to the 16-bit type before it is multiplied by up",
+    applies: shared::rounds,
+    spoil: |right, c, b| with_y(right, c, b, |gate, up, c| c.dtype.round(silu(gate)) * up),
+}];
 
 fn silu(gate: f64) -> f64 {
     gate / (1.0 + (-gate).exp())

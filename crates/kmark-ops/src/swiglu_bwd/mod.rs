@@ -21,7 +21,7 @@ pub const ENTRY: Entry = Entry {
         "Two vectors of each of gate, up and dy per thread, both gradients from one sigmoid"
     )],
     mutants: mutants::MUTANTS,
-    loose: &[],
+    loose: mutants::LOOSE,
 };
 
 struct SwiGluBwd;
@@ -72,13 +72,13 @@ impl Op for SwiGluBwd {
     }
     fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
         let (m, n, u) = (c.axis("m"), c.axis("n"), c.acc().unit());
-        let region = Region::One(0);
+        let (region, rounding) = (Region::One(0), truth::Rounding::to(c.dtype));
         by_rows(m, n, |rows| {
             for row in rows {
                 let (gate, up) = truth::gate_and_up(c, inputs, row);
                 let dy = inputs.take("dy", row * n, n);
                 // First the gradients of the gate, then those of up: a row of dx.
-                let (mut dx, mut slack) = (vec![0.0; 2 * n], vec![0.0; 2 * n]);
+                let (mut dx, mut slack, mut loose) = (vec![0.0; 2 * n], vec![0.0; 2 * n], vec![0.0; 2 * n]);
                 for i in 0..n {
                     let (gate, up, dy) = (gate[i], up[i], dy[i]);
                     let g = truth::gate(gate, c.acc());
@@ -90,20 +90,16 @@ impl Op for SwiGluBwd {
                     slack[i] = (dy * up).abs() * (g.sigmoid * relative + g.flush * (1.0 + gate.abs()));
                     dx[n + i] = dy * gate * g.sigmoid;
                     slack[n + i] = (dy * gate).abs() * (g.sigmoid * (g.off + 2.0 * u) + g.flush);
+                    (loose[i], loose[n + i]) = g.loose(gate, up, dy, rounding);
                 }
                 if c.attr("form") == "packed" {
-                    sink.put(Block {
-                        tensor: "dx",
-                        start: row * 2 * n,
-                        expect: &dx,
-                        slack: &slack,
-                        loose: &[],
-                        region,
-                    });
+                    let (start, loose) = (row * 2 * n, rounding.loose(&loose));
+                    sink.put(Block { tensor: "dx", start, expect: &dx, slack: &slack, loose, region });
                 } else {
                     let (start, dx, slack) = (row * n, dx.split_at(n), slack.split_at(n));
-                    sink.put(Block { tensor: "dgate", start, expect: dx.0, slack: slack.0, loose: &[], region });
-                    sink.put(Block { tensor: "dup", start, expect: dx.1, slack: slack.1, loose: &[], region });
+                    let loose = [&loose[..n], &loose[n..]].map(|half| rounding.loose(half));
+                    sink.put(Block { tensor: "dgate", start, expect: dx.0, slack: slack.0, loose: loose[0], region });
+                    sink.put(Block { tensor: "dup", start, expect: dx.1, slack: slack.1, loose: loose[1], region });
                 }
             }
         });

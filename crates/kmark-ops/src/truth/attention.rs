@@ -184,7 +184,7 @@ pub fn weigh(q: &[f64], k: &Rows, keys: Range<usize>, scale: f64, acc: DType) ->
     let largest = logits.iter().fold(0.0, |m: f64, s| m.max(s.abs()));
     let off = sum_slack(acc, q.len()) * scale * norm(q) * k.longest + 4.0 * acc.unit() * largest;
     let mut p: Vec<f64> = logits.iter().map(|s| (s - max).exp()).collect();
-    let total = sum(&p);
+    let total = sum(p.iter().copied());
     p.iter_mut().for_each(|p| *p /= total);
     let key_rms = k.longest / (q.len() as f64).sqrt();
     Some(Weights { p, lse: max + total.ln(), off, key_rms, spread: scale * norm(q) * key_rms })

@@ -7,6 +7,7 @@ pub mod product;
 use kmark_core::case::Case;
 use kmark_core::dtype::DType;
 use kmark_core::fill::philox;
+use kmark_core::gate::{Block, Region, Sink};
 use kmark_core::tensor::View;
 use rayon::prelude::*;
 use std::ops::Range;
@@ -23,37 +24,129 @@ pub struct SoftmaxRow {
 
 pub fn softmax(x: &[f64]) -> SoftmaxRow {
     let max = x.iter().fold(f64::NEG_INFINITY, |m, v| m.max(*v));
-    let mut p: Vec<f64> = x.iter().map(|v| (v - max).exp()).collect();
-    let total = sum(&p);
+    let mut p: Vec<f64> = x.iter().map(|v| exp_of_difference(*v, max)).collect();
+    let total = sum(p.iter().copied());
     p.iter_mut().for_each(|p| *p /= total);
     let drift = p.iter().zip(x).map(|(p, x)| p * (max - x)).sum();
     SoftmaxRow { max, total, p, drift }
 }
 
-/// A sum that carries its rounding errors along (Kahan). A plain chain of n additions in f64 is off by up to about
-/// sqrt(n) units: nothing to a kernel in f32, but all that one in f64 is allowed.
-pub fn sum(terms: &[f64]) -> f64 {
-    let (mut total, mut carry) = (0.0, 0.0);
-    for term in terms {
-        let corrected = term - carry;
-        let next = total + corrected;
-        carry = (next - total) - corrected;
-        total = next;
+impl SoftmaxRow {
+    /// How far a kernel's `p`, that of `x`, may be off: the sum, by `k`; the rounded argument of exp; and the maximum
+    /// scaled to base 2 for itself, which does not cancel where a running maximum was replaced.
+    pub fn off(&self, x: f64, p: f64, k: f64, acc: DType) -> f64 {
+        p * (k + 2.0 * acc.unit() * ((self.max - x) + self.max.abs())) + least(acc)
     }
-    total
 }
 
-/// A sum over rows for every column, and the sum of the magnitudes beside it.
+/// exp(a - b) with what the difference loses in f64: in an argument of hundreds that is hundreds of units.
+pub fn exp_of_difference(a: f64, b: f64) -> f64 {
+    let d = a - b;
+    let back = d + b;
+    d.exp() * (1.0 + ((a - back) + (b - (back - d))))
+}
+
+/// The smallest normal number of an accumulator: an exponential below it may be flushed to zero.
+pub fn least(acc: DType) -> f64 {
+    if acc == DType::F64 { f64::MIN_POSITIVE } else { f32::MIN_POSITIVE as f64 }
+}
+
+/// A sum that carries its rounding errors along (Kahan). A plain chain of n additions in f64 is off by about sqrt(n)
+/// units, and by n / 4 if all terms are equal: nothing to a kernel in f32, but all that one in f64 is allowed.
+#[derive(Clone, Copy, Default)]
+pub struct Sum {
+    total: f64,
+    carry: f64,
+}
+
+impl Sum {
+    pub fn add(&mut self, term: f64) {
+        let corrected = term - self.carry;
+        let next = self.total + corrected;
+        self.carry = (next - self.total) - corrected;
+        self.total = next;
+    }
+    pub fn total(&self) -> f64 {
+        self.total
+    }
+}
+
+pub fn sum(terms: impl IntoIterator<Item = f64>) -> f64 {
+    let mut sum = Sum::default();
+    terms.into_iter().for_each(|term| sum.add(term));
+    sum.total()
+}
+
+pub fn dot(a: &[f64], b: &[f64]) -> f64 {
+    sum(a.iter().zip(b).map(|(a, b)| a * b))
+}
+
+/// How far the sum of y * dy is off if its terms are rounded to 16 bits, and its partial sums, which may be added up in
+/// a tree of log2(n) levels, and the sum itself.
+pub fn loose_dot(y: &[f64], dy: &[f64], rounding: Rounding) -> f64 {
+    let off2: f64 = y.iter().zip(dy).map(|(y, dy)| rounding.square(y * dy)).sum();
+    rounding.of(dot(y, dy)) + SURE * ((1.0 + (y.len() as f64).log2()) * off2).sqrt()
+}
+
+/// How many terms of a sum cost a rounding: adding an exact zero costs none.
+pub fn nonzero(terms: &[f64]) -> usize {
+    terms.iter().filter(|v| **v != 0.0).count()
+}
+
+/// What rounding a value to a 16-bit type on the way may cost: a unit of it, and half the least spacing where it is
+/// below the normal numbers. Nothing for wider types, whose kernels have no narrower type to round to.
+#[derive(Clone, Copy)]
+pub struct Rounding {
+    unit: f64,
+    least: f64,
+}
+
+impl Rounding {
+    pub fn to(dtype: DType) -> Rounding {
+        let halves = dtype.size() == 2;
+        Rounding {
+            unit: if halves { dtype.unit() } else { 0.0 },
+            least: if halves { 0.5 * dtype.spacing(0.0) } else { 0.0 },
+        }
+    }
+    pub fn of(&self, value: f64) -> f64 {
+        (self.unit * value.abs()).max(self.least)
+    }
+    pub fn square(&self, value: f64) -> f64 {
+        self.of(value).powi(2)
+    }
+    /// Loose terms as the gate wants them: none for wider types.
+    pub fn loose<'a>(&self, terms: &'a [f64]) -> &'a [f64] {
+        if self.unit > 0.0 { terms } else { &[] }
+    }
+}
+
+/// So many times the root of the sum of squared rounding errors is never exceeded: errors are at most a unit and
+/// mostly less, so that this is six of their standard deviations.
+pub const SURE: f64 = 2.5;
+
+/// A sum over rows for every column; beside it the sum of the magnitudes, and that of the squares of what rounding each
+/// term on the way costs.
 #[derive(Clone)]
 pub struct ColumnSums {
-    pub value: Vec<f64>,
-    pub size: Vec<f64>,
+    value: Vec<Sum>,
+    size: Vec<f64>,
+    loose2: Vec<f64>,
 }
 
 impl ColumnSums {
-    pub fn add(&mut self, column: usize, term: f64) {
-        self.value[column] += term;
+    pub fn add(&mut self, column: usize, term: f64, loose2: f64) {
+        self.value[column].add(term);
         self.size[column] += term.abs();
+        self.loose2[column] += loose2;
+    }
+    /// The whole of tensor `tensor`, off by `k` of the magnitudes; and in `halves`, if terms are rounded on the way.
+    pub fn put(&self, tensor: &'static str, k: f64, halves: bool, sink: &dyn Sink) {
+        let expect: Vec<f64> = self.value.iter().map(Sum::total).collect();
+        let slack: Vec<f64> = self.size.iter().map(|s| k * s).collect();
+        let loose: Vec<f64> = self.loose2.iter().map(|l| SURE * l.sqrt()).collect();
+        let loose = if halves { &loose[..] } else { &[] };
+        sink.put(Block { tensor, start: 0, expect: &expect, slack: &slack, loose, region: Region::One(0) });
     }
 }
 
@@ -64,8 +157,8 @@ pub fn by_rows_summed<const COUNT: usize>(
     n: usize,
     f: impl Fn(Range<usize>, &mut [ColumnSums; COUNT]) + Sync,
 ) -> [ColumnSums; COUNT] {
-    let zero = ColumnSums { value: vec![0.0; n], size: vec![0.0; n] };
-    // At most 64 MiB of sums, whatever the row length.
+    let zero = ColumnSums { value: vec![Sum::default(); n], size: vec![0.0; n], loose2: vec![0.0; n] };
+    // At most 128 MiB of sums, whatever the row length.
     let groups = ((1 << 22) / n).clamp(1, 64);
     let group = m.div_ceil(groups);
     let block = ((1 << 16) / n).clamp(1, group);
@@ -83,8 +176,9 @@ pub fn by_rows_summed<const COUNT: usize>(
     let mut total: [ColumnSums; COUNT] = std::array::from_fn(|_| zero.clone());
     for part in &parts {
         for (t, p) in total.iter_mut().zip(part) {
-            t.value.iter_mut().zip(&p.value).for_each(|(t, p)| *t += p);
+            t.value.iter_mut().zip(&p.value).for_each(|(t, p)| t.add(p.total()));
             t.size.iter_mut().zip(&p.size).for_each(|(t, p)| *t += p);
+            t.loose2.iter_mut().zip(&p.loose2).for_each(|(t, p)| *t += p);
         }
     }
     total
@@ -97,25 +191,35 @@ pub const CLASS_REGIONS: &[&str] = &["target", "non-target", "ignored"];
 pub struct ClassGradient {
     pub dx: Vec<f64>,
     pub slack: Vec<f64>,
+    loose: Vec<f64>,
     pub regions: Vec<u8>,
-    unit: f64,
+    acc: DType,
+    rounding: Rounding,
 }
 
 impl ClassGradient {
-    /// `unit` is the roundoff of the accumulator.
-    pub fn new(unit: f64) -> ClassGradient {
-        ClassGradient { dx: Vec::new(), slack: Vec::new(), regions: Vec::new(), unit }
+    pub fn new(c: &Case) -> ClassGradient {
+        let (dx, slack, loose, regions) = Default::default();
+        ClassGradient { dx, slack, loose, regions, acc: c.acc(), rounding: Rounding::to(c.dtype) }
     }
 
-    /// Adds a row: `p` gives each probability and how far a kernel's may be off in relation. No target: ignored.
+    pub fn loose(&self) -> &[f64] {
+        self.rounding.loose(&self.loose)
+    }
+
+    /// Adds a row: `p` gives each probability and how far a kernel's may be off, relative to it. No target: ignored.
     pub fn row(&mut self, dloss: f64, target: Option<usize>, p: impl Iterator<Item = (f64, f64)>) {
         for (i, (p, off)) in p.enumerate() {
             let (dx, slack, region) = match target {
                 None => (0.0, 0.0, 2),
                 // The difference p - 1 is rounded, and so is its product.
-                Some(t) if t == i => (dloss * (p - 1.0), dloss.abs() * (p * off + 2.0 * self.unit), 0),
-                Some(_) => (dloss * p, dloss.abs() * p * off, 1),
+                Some(t) if t == i => (dloss * (p - 1.0), dloss.abs() * (p * off + 2.0 * self.acc.unit()), 0),
+                Some(_) => (dloss * p, dloss.abs() * (p * off + least(self.acc)), 1),
             };
+            // Rounded on the way: p, its difference from 1, and the product before it is scaled again.
+            let r = self.rounding;
+            let rest = if region == 0 { r.of(p - 1.0) } else { 0.0 };
+            self.loose.push(if target.is_some() { dloss.abs() * (r.of(p) + rest) + r.of(dx) } else { 0.0 });
             self.dx.push(dx);
             self.slack.push(slack);
             self.regions.push(region);
@@ -128,9 +232,10 @@ pub struct Gate {
     pub sigmoid: f64,
     /// 1 - sigmoid, without cancellation.
     pub rest: f64,
-    /// Relative error: exp of a rounded argument, a sum, a division. Only the part that exp has in the sum feels exp.
+    /// Relative error: a reciprocal within two units, a sum; and exp within two units, of a rounded argument, of which
+    /// only the part that exp has in the sum is felt.
     pub off: f64,
-    /// Absolute error: f32 kernels divide by an exp that overflows, and get 0 where the sigmoid is below what f32 holds.
+    /// Absolute error: kernels divide by an exp that overflows, and get 0 where the sigmoid is below what their type holds.
     pub flush: f64,
 }
 
@@ -138,8 +243,21 @@ pub struct Gate {
 pub fn gate(x: f64, acc: DType) -> Gate {
     let small = (-x.abs()).exp() / (1.0 + (-x.abs()).exp());
     let (sigmoid, rest) = if x < 0.0 { (small, 1.0 - small) } else { (1.0 - small, small) };
-    let flush = if acc == DType::F64 { 0.0 } else { f32::MIN_POSITIVE as f64 };
-    Gate { sigmoid, rest, off: acc.unit() * (4.0 + 2.0 * x.abs() * rest), flush }
+    Gate { sigmoid, rest, off: acc.unit() * (6.0 + (4.0 + 2.0 * x.abs()) * rest), flush: least(acc) }
+}
+
+impl Gate {
+    /// What rounding on the way costs dgate and dup: the sigmoid (which 1 - s and the factor inherit), the products
+    /// dy * up and gate * s, the factor and its parts, and each gradient once more.
+    pub fn loose(&self, gate: f64, up: f64, dy: f64, r: Rounding) -> (f64, f64) {
+        let (s, rest, size) = (self.sigmoid, self.rest, gate.abs());
+        let (dgate, dup) = (dy * up * s * (1.0 + gate * rest), dy * gate * s);
+        let parts = 2.0 * r.of(s) * (1.0 + size) + r.unit * s * (1.0 + 3.0 * size * rest);
+        let product = r.of(dy * up) * s * (1.0 + size * rest);
+        let for_gate = product + (dy * up).abs() * parts + r.of(dgate) + r.least * (2.0 + size);
+        let for_up = r.of(gate * s) * dy.abs() + r.of(s) * (dy * gate).abs() + r.of(dup);
+        (for_gate, for_up)
+    }
 }
 
 /// Gate and up of a row of a gated op: tensors of their own, or the halves of `x` if the form is packed.

@@ -10,3 +10,8 @@ mod attention_walks;
 mod common;
 mod kit;
 mod products;
+mod rows;
+mod rows_classes;
+mod rows_norms;
+mod rows_pointwise;
+mod rows_softmax;

@@ -12,7 +12,7 @@ struct Filled {
     i64 kind, dtype;
 };
 
-enum { CONSTANT, NORMAL, ROWS, LOGITS, CLASSES };
+enum { CONSTANT, NORMAL, ROWS, LOGITS, CLASSES, TILES };
 enum { F64, F32, F16, BF16, E4M3, E5M2, I32, I64 };
 
 DEVICE double filled_value(const Filled& f, i64 row, i64 col, u64 index) {
@@ -20,6 +20,7 @@ DEVICE double filled_value(const Filled& f, i64 row, i64 col, u64 index) {
     case CONSTANT: return f.a;
     case NORMAL: return __dadd_rn(f.a, __dmul_rn(f.b, normal(f.key, index)));
     case ROWS: return rows_value(f.key, f.seed, row, col, f.cols, f.a, f.b, f.shift);
+    case TILES: return tile_value(f.key, f.seed, row, col, f.cols, f.b);
     case LOGITS: return logit_value(f.key, f.seed, row, col, f.cols, f.b, f.shift);
     default:
         u32 slot = row_slot(index, f.seed);

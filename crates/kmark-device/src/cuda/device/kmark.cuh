@@ -269,7 +269,16 @@ DEVICE double rows_value(u64 key, u64 seed, i64 row, i64 col, i64 n, double mean
     }
 }
 
-// The same for logits.
+// The same, where a tile of 128 by 128 may be all zero, or hold the same value everywhere.
+DEVICE double tile_value(u64 key, u64 seed, i64 row, i64 col, i64 n, double std) {
+    i64 tile = row / 128 * ((n + 127) / 128) + col / 128;
+    u32 slot = row_slot(tile, seed);
+    if (slot == 10) return 0.0;
+    if (slot == 15) return __dmul_rn(std, normal(key, (u64)tile));
+    return rows_value(key, seed, row, col, n, 0.0, std, 0.0);
+}
+
+// The same as rows_value for logits.
 DEVICE double logit_value(u64 key, u64 seed, i64 row, i64 col, i64 n, double std, double shift) {
     auto plain = [&](i64 c) { return __dmul_rn(std, normal(key, (u64)(row * n + c))); };
     switch (row_slot(row, seed)) {

@@ -15,16 +15,19 @@ template <class A> DEVICE const Gate<z_t>& z_gate(const A& a) {
 KERNEL judge(const __grid_constant__ Args a) {
     Judge<y_t> y(y_gate(a));
     Judge<z_t> z(z_gate(a));
-    double k = sum_slack(a.n);
     for (i64 row = blockIdx.x; row < a.m; row += gridDim.x) {
         auto sum = [&](i64 c) { return wide(a.x.at(row, c)) + wide(a.residual.at(row, c)); };
         // What is normalised: the sum as z holds it, or as it was before.
         auto normed = [&](i64 c) { return SUM == SUM_rounded ? rounded<z_t>(sum(c)) : sum(c); };
-        double squares = row_total(a.n, [&](i64 c) { return normed(c) * normed(c); });
-        double r = 1.0 / sqrt(squares / (double)a.n + EPS);
+        double k = sum_slack(row_nonzero(a.n, normed));
+        double squares = row_total(a.n, [&](i64 c) { return normed(c) * normed(c); }) + (double)a.n * EPS;
+        double r = 1.0 / sqrt(squares / (double)a.n);
+        // The mean square, if the sum or the squares are rounded on the way.
+        double off = sqrt(row_total(a.n, [&](i64 c) { return rounding2<y_t>(normed(c) * normed(c)); })) / squares;
         for (i64 c = threadIdx.x; c < a.n; c += blockDim.x) {
-            double expect = normed(c) * r * wide(a.w.ptr[c]);
-            y.put(row, c, expect, k * fabs(expect));
+            double hat = normed(c) * r, w = wide(a.w.ptr[c]), expect = hat * w;
+            double loose = rounding<y_t>(hat) * fabs(w) + rounding<y_t>(expect) + 1.25 * fabs(expect) * off;
+            y.put(row, c, expect, k * fabs(expect), 0, loose);
             z.put(row, c, sum(c), 0.0); // one addition and one rounding, nothing else
         }
     }

@@ -11,7 +11,7 @@ KERNEL judge(const __grid_constant__ Args a) {
     SoftmaxRow s = softmax_row(a.x.row(row), a.n);
     if (threadIdx.x == 0) {
         double k = sum_slack((double)a.n), u = unit<acc_t>(), log_total = log(s.total);
-        // The sum is off by k in relation and by the rounded arguments of exp; then a logarithm and a sum.
+        // The sum is off by k relatively and by the rounded arguments of exp; then a logarithm and a sum.
         double off = k + u * (s.drift + 2.0 * (fabs(s.max) + log_total));
         i64 target = a.target.ptr[row];
         bool counted = target != IGNORE;

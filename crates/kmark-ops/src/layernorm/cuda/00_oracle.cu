@@ -12,12 +12,16 @@ KERNEL judge(const __grid_constant__ Args a) {
         double mean = row_total(a.n, [&](i64 c) { return wide(x[c]); }) / (double)a.n;
         double squares = row_total(a.n, [&](i64 c) { return (wide(x[c]) - mean) * (wide(x[c]) - mean); });
         double r = 1.0 / sqrt(squares / (double)a.n + EPS);
-        // A kernel's mean is off by `off`, its variance in relation by k, and by off^2: the first power cancels.
-        double off = k * row_total(a.n, [&](i64 c) { return fabs(wide(x[c])); }) / (double)a.n;
-        double r_relative = k + (off * r) * (off * r);
+        // A kernel's mean is off by `off`, its variance relatively by k, and by off^2: the first power cancels, all
+        // but a random walk of it where the mean is a running one (Welford).
+        double terms = row_nonzero(a.n, [&](i64 c) { return wide(x[c]); });
+        double off = sum_slack(terms) * row_total(a.n, [&](i64 c) { return fabs(wide(x[c])); }) / (double)a.n;
+        double r_relative = k + (off * r) * (off * r) + off * r / sqrt((double)a.n);
         for (i64 c = threadIdx.x; c < a.n; c += blockDim.x) {
             double d = wide(x[c]) - mean, w = wide(a.w.ptr[c]), b = BIAS ? wide(a.b.ptr[c]) : 0.0;
-            y.put(row, c, d * r * w + b, (off + r_relative * fabs(d)) * r * fabs(w) + 2.0 * u * fabs(b));
+            double slack = (off + r_relative * fabs(d)) * r * fabs(w) + 2.0 * u * fabs(b);
+            // Rounded on the way: the normalised row, and its product with the weight.
+            y.put(row, c, d * r * w + b, slack, 0, rounding<y_t>(d * r) * fabs(w) + rounding<y_t>(d * r * w));
         }
         if (STATS && threadIdx.x == 0) {
             means.put(0, row, mean, off);

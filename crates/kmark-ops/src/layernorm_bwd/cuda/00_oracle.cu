@@ -2,12 +2,11 @@
 // groups.
 // kmark: derive mean saved_mean grid=ceil(m,32) block=32
 // kmark: derive rstd saved_rstd grid=ceil(m,32) block=32
-// kmark: workspace max(1,min(64,4194304/n))*n*32
+// kmark: workspace max(1,min(64,4194304/n))*n*48
 // kmark: kernel judge_dx grid=min(m,sms*32) block=min(256,ceil(n,32)*32)
 // kmark: kernel sum_groups grid=ceil(n,128),max(1,min(64,4194304/n)) block=128
 // kmark: kernel judge_dw grid=ceil(n,128) block=128
 #include "column_truth.cuh"
-#include "row_truth.cuh"
 
 KERNEL saved_mean(const __grid_constant__ Args a) {
     i64 first = (i64)blockIdx.x * 32, row = first + threadIdx.x;
@@ -32,35 +31,45 @@ KERNEL judge_dx(const __grid_constant__ Args a) {
         double r = wide(a.rstd.ptr[row]), mean = wide(a.mean.ptr[row]);
         auto hat = [&](i64 c) { return (wide(x[c]) - mean) * r; };
         auto g = [&](i64 c) { return wide(dout[c]) * wide(a.w.ptr[c]); };
-        // Mean of g and of xh * g, and of their magnitudes.
-        double g_mean = row_total(a.n, [&](i64 c) { return g(c) / n; });
-        double g_size = row_total(a.n, [&](i64 c) { return fabs(g(c) / n); });
-        double dot_mean = row_total(a.n, [&](i64 c) { return g(c) / n * hat(c); });
-        double dot_size = row_total(a.n, [&](i64 c) { return fabs(g(c) / n * hat(c)); });
+        // Means of g and of xh * g, and of their magnitudes.
+        double g_mean = row_total(a.n, g) / n;
+        double g_size = row_total(a.n, [&](i64 c) { return fabs(g(c)) / n; });
+        double dot_mean = row_total(a.n, [&](i64 c) { return g(c) * hat(c); }) / n;
+        double dot_size = row_total(a.n, [&](i64 c) { return fabs(g(c) * hat(c)) / n; });
+        // Rounded on the way: the means themselves, and g, xh and their product in each of the terms.
+        double g_off2 = row_total(a.n, [&](i64 c) { return rounding2<dx_t>(g(c)); });
+        double dot_off2 = row_total(a.n, [&](i64 c) { return rounding2<dx_t>(g(c) * hat(c)); });
+        double g_mean_off = rounding<dx_t>(g_mean) + SURE * sqrt(g_off2) / n;
+        double dot_mean_off = rounding<dx_t>(dot_mean) + SURE * sqrt(3.0 * dot_off2) / n;
         for (i64 c = threadIdx.x; c < a.n; c += blockDim.x) {
-            double xh = hat(c);
-            double expect = (g(c) - g_mean - xh * dot_mean) * r;
-            dx.put(row, c, expect, k * (fabs(g(c)) + g_size + fabs(xh) * dot_size) * r);
+            double xh = hat(c), rest = g(c) - g_mean - xh * dot_mean;
+            double differences = rounding<dx_t>(g(c)) + rounding<dx_t>(g(c) - g_mean) + rounding<dx_t>(rest);
+            double means = 2.0 * rounding<dx_t>(xh * dot_mean) + fabs(xh) * dot_mean_off + g_mean_off;
+            double loose = r * (differences + means) + rounding<dx_t>(rest * r);
+            dx.put(row, c, rest * r, k * (fabs(g(c)) + g_size + fabs(xh) * dot_size) * r, 0, loose);
         }
     }
     dx.finish();
 }
 
 KERNEL sum_groups(const __grid_constant__ Args a) {
-    sum_group<2>(a, [&](i64 row, i64 c, double (&term)[2]) {
+    sum_group<2>(a, [&](i64 row, i64 c, double (&term)[2], double (&loose2)[2]) {
+        double dout = wide(a.dout.at(row, c));
         double xh = (wide(a.x.at(row, c)) - wide(a.mean.ptr[row])) * wide(a.rstd.ptr[row]);
-        term[0] = wide(a.dout.at(row, c)) * xh;
-        term[1] = wide(a.dout.at(row, c));
+        term[0] = dout * xh;
+        term[1] = dout;
+        loose2[0] = rounding2<x_t>(xh) * dout * dout + rounding2<x_t>(term[0]);
+        loose2[1] = 0.0;
     });
 }
 
 KERNEL judge_dw(const __grid_constant__ Args a) {
     Judge<dw_t> dw(a.dw_gate);
-    judge_sums<2>(a, 0, dw);
+    judge_sums<2>(a, 0, dw, sizeof(x_t) == 2 && sizeof(dw_t) == 2);
     dw.finish();
     if (BIAS) {
         Judge<dbias_t> dbias(a.dbias_gate);
-        judge_sums<2>(a, 1, dbias);
+        judge_sums<2>(a, 1, dbias, false);
         dbias.finish();
     }
 }

@@ -3,6 +3,7 @@
 // kmark: derive sin save_sin grid=s block=64
 // kmark: kernel judge_q grid=min(ceil(q.rows*d,256),32*sms) block=256
 // kmark: kernel judge_k grid=min(ceil(k.rows*d,256),32*sms) block=256
+#include "loose_truth.cuh"
 
 DEVICE i64 rotated(const Args& a) { return ROTARY == 0 ? a.d : ROTARY; }
 
@@ -37,8 +38,11 @@ template <class T, class O> DEVICE void judge(const Args& a, const Tensor<const 
         double x1 = wide(x.at(row, first)), x2 = wide(x.at(row, second));
         double c = wide(a.cos.at(position, i)), s = wide(a.sin.at(position, i));
         // Two products and their sum, each rounded.
-        judge.put(row, first, x1 * c - x2 * s, 2.0 * u * (fabs(x1 * c) + fabs(x2 * s)));
-        judge.put(row, second, x2 * c + x1 * s, 2.0 * u * (fabs(x2 * c) + fabs(x1 * s)));
+        double slack1 = 2.0 * u * (fabs(x1 * c) + fabs(x2 * s)), slack2 = 2.0 * u * (fabs(x2 * c) + fabs(x1 * s));
+        // Rounded on the way: cosine and sine, and the products.
+        auto product = [](double x, double by) { return rounding<O>(by) * fabs(x) + rounding<O>(x * by); };
+        judge.put(row, first, x1 * c - x2 * s, slack1, 0, product(x1, c) + product(x2, s));
+        judge.put(row, second, x2 * c + x1 * s, slack2, 0, product(x2, c) + product(x1, s));
     }
     judge.finish();
 }

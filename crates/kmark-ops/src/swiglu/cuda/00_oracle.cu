@@ -13,7 +13,9 @@ KERNEL judge(const __grid_constant__ Args a) {
         GateTruth g = gate_truth(gate);
         // The sigmoid, then two products.
         double slack = fabs(gate * up) * (g.sigmoid * (g.off + 2.0 * u) + g.flush);
-        judge.put(row, col, gate * g.sigmoid * up, slack);
+        // Rounded on the way: the sigmoid, and its product with the gate.
+        double loose = rounding<y_t>(gate * g.sigmoid) * fabs(up) + rounding<y_t>(g.sigmoid) * fabs(gate * up);
+        judge.put(row, col, gate * g.sigmoid * up, slack, 0, loose);
     }
     judge.finish();
 }

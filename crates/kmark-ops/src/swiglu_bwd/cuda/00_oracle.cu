@@ -21,12 +21,20 @@ KERNEL judge(const __grid_constant__ Args a) {
         double gate_slack = fabs(dy * up) * (g.sigmoid * relative + g.flush * (1.0 + fabs(gate)));
         double up_slack = fabs(dy * gate) * (g.sigmoid * (g.off + 2.0 * u) + g.flush);
         double for_gate = dy * up * g.sigmoid * factor, for_up = dy * gate * g.sigmoid;
+        // Rounded on the way: the sigmoid (which 1 - s and the factor inherit), the products dy * up and gate * s, the
+        // factor and its parts, and each gradient once more.
+        double half = sizeof(dy_t) == 2 ? unit<dy_t>() : 0.0, least = rounding<dy_t>(0.0), size = fabs(gate);
+        double parts = 2.0 * rounding<dy_t>(g.sigmoid) * (1.0 + size) + half * g.sigmoid * (1.0 + 3.0 * size * g.rest);
+        double gate_loose = rounding<dy_t>(dy * up) * g.sigmoid * (1.0 + size * g.rest) + fabs(dy * up) * parts;
+        gate_loose += rounding<dy_t>(for_gate) + least * (2.0 + size);
+        double up_loose = rounding<dy_t>(gate * g.sigmoid) * fabs(dy) + rounding<dy_t>(g.sigmoid) * fabs(dy * gate);
+        up_loose += rounding<dy_t>(for_up);
         if constexpr (packed) {
-            dx.put(row, col, for_gate, gate_slack);
-            dx.put(row, a.n + col, for_up, up_slack);
+            dx.put(row, col, for_gate, gate_slack, 0, gate_loose);
+            dx.put(row, a.n + col, for_up, up_slack, 0, up_loose);
         } else {
-            dgate.put(row, col, for_gate, gate_slack);
-            dup.put(row, col, for_up, up_slack);
+            dgate.put(row, col, for_gate, gate_slack, 0, gate_loose);
+            dup.put(row, col, for_up, up_slack, 0, up_loose);
         }
     }
     if constexpr (packed) {
