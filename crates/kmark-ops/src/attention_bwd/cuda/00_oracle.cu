@@ -206,7 +206,7 @@ template <Gradient WHICH, class T> DEVICE void judge_gradient(const Args& a, u8*
             int x = col + (int)threadIdx.x % 32 + 32 * c;
             if (own + r >= len || x >= d) continue;
             double slack = by * (SIGMAS * sqrt(sums.tight2[r][c]) + sums.off[r][c]);
-            double loose = by * SIGMAS * sqrt(sums.loose2[r][c]);
+            double loose = by * SIGMAS * sqrt(sums.loose2[r][c]) + tiny * (double)group;
             judge.put(dense_row(b, heads, len, own_head, own + r), x, by * sums.value[r][c], slack, 0, loose);
         }
     }

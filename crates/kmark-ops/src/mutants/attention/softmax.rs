@@ -29,7 +29,8 @@ fn under<A: Attends>(mut right: Box<dyn Launch>, c: &Case, b: &Buffers, high: Hi
             let own = logits.iter().fold(f64::NEG_INFINITY, |m, s| m.max(*s));
             let taken = high(own, before);
             let total: f32 = logits.iter().map(|s| ((s - taken) as f32).exp()).sum();
-            if !logits.is_empty() && !(total > 0.0 && total.is_finite()) {
+            let held = total > 0.0 && total.is_finite();
+            if !held && !logits.is_empty() {
                 o[row * geo.dv..(row + 1) * geo.dv].fill(f64::NAN);
                 spoiled = true;
             }

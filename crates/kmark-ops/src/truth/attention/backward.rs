@@ -20,8 +20,8 @@ struct Weight {
 /// A sum for every element of some rows, with what its slack is made of.
 struct Sums {
     width: usize,
-    /// Whether weights are rounded to 16 bits.
-    rounds: bool,
+    /// What the gradients of the heads of a group lose below the smallest normal number; zero if nothing is rounded.
+    below: f64,
     value: Vec<f64>,
     off: Vec<f64>,
     tight2: Vec<f64>,
@@ -29,9 +29,9 @@ struct Sums {
 }
 
 impl Sums {
-    fn new(rows: usize, width: usize, rounds: bool) -> Sums {
+    fn new(rows: usize, width: usize, below: f64) -> Sums {
         let zeros = || vec![0.0; rows * width];
-        Sums { width, rounds, value: zeros(), off: zeros(), tight2: zeros(), loose2: zeros() }
+        Sums { width, below, value: zeros(), off: zeros(), tight2: zeros(), loose2: zeros() }
     }
 
     /// Adds `weight * x` to row `row`.
@@ -52,8 +52,8 @@ impl Sums {
         let slack: Vec<f64> = (self.tight2[at.clone()].iter().zip(&self.off[at.clone()]))
             .map(|(s, off)| scale * (SIGMAS * s.sqrt() + off))
             .collect();
-        let rounded = self.loose2[at].iter().filter(|_| self.rounds);
-        let loose: Vec<f64> = rounded.map(|s| scale * SIGMAS * s.sqrt()).collect();
+        let rounded = self.loose2[at].iter().filter(|_| self.below > 0.0);
+        let loose: Vec<f64> = rounded.map(|s| scale * SIGMAS * s.sqrt() + self.below).collect();
         let start = to * self.width;
         sink.put(Block { tensor, start, expect: &expect, slack: &slack, loose: &loose, region: Region::One(0) });
     }
@@ -130,13 +130,13 @@ pub fn backward(c: &Case, inputs: &View, sink: &dyn Sink) {
     let geo = dense::geometry(c);
     let d = geo.dk;
     let off = Roundoff { unit: c.acc().unit(), row: sum_slack(c.acc(), d), weights: Rounding::of(c.dtype) };
-    let (lse, rounds) = (inputs.all("lse"), off.weights.unit > 0.0);
+    let (lse, below) = (inputs.all("lse"), off.weights.tiny * geo.group() as f64);
     geo.each_head(|s, kv_head| {
         let seq = geo.seqs[s];
         let row_of = |j| (geo.k_row)(s, j, kv_head);
         let keys = Rows::gather(inputs, "k", d, seq.keys, row_of);
         let values = Rows::gather(inputs, "v", d, seq.keys, row_of);
-        let (mut dk, mut dv) = (Sums::new(seq.keys, d, rounds), Sums::new(seq.keys, d, rounds));
+        let (mut dk, mut dv) = (Sums::new(seq.keys, d, below), Sums::new(seq.keys, d, below));
         // A gradient of a key is a sum over all queries of all heads of its group.
         let terms = sum_slack(c.acc(), seq.queries * geo.group());
         for head in kv_head * geo.group()..(kv_head + 1) * geo.group() {
@@ -145,7 +145,7 @@ pub fn backward(c: &Case, inputs: &View, sink: &dyn Sink) {
                 let take = |name| inputs.take(name, row * d, d);
                 let lse = lse[(geo.lse_at)(s, i, head)];
                 let query = Query { q: take("q"), dout: take("dout"), o: take("o"), lse };
-                let mut dq = Sums::new(1, d, rounds);
+                let mut dq = Sums::new(1, d, below);
                 let seen = pairs(&geo, (s, i), &query, &keys, &values, &off);
                 let along = sum_slack(c.acc(), seen.len());
                 let summed = |w: &Weight, sum: f64| Weight { off: w.off + sum * w.value.abs(), ..*w };
