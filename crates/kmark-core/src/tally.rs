@@ -182,7 +182,10 @@ impl Tally {
     /// plus a share of the slack. Few elements scatter more; a region where a few are much larger than the rest counts as few.
     fn rms_is_off(&self, grade: Grade, share: f64) -> bool {
         let carriers = if self.allowed4 > 0.0 { self.allowed2 * self.allowed2 / self.allowed4 } else { 0.0 };
-        let limit = 1.25 * self.twin2.sqrt() + share * self.score(grade).slack2.sqrt();
+        let [tight, own] = [Grade::Tight, grade].map(|g| self.score(g).slack2.sqrt());
+        // Roundings on the way may be all alike, as in a row of equal values: what they add counts whole, and half again
+        // for the last rounding, which is then not the twin's.
+        let limit = 1.25 * self.twin2.sqrt() + share * tight + 1.5 * (own - tight);
         carriers >= RMS_NEEDS && self.err2.sqrt() > limit * (1.0 + 3.0 / carriers.sqrt())
     }
 

@@ -85,7 +85,9 @@ impl Op for CrossEntropyBwd {
                 let target = (target[row] != ignore).then_some(target[row] as usize);
                 let lse = lse[row];
                 // A few roundings, and the rounded argument of exp: kernels scale x and lse to base 2 each for itself.
-                let p = x.iter().map(|x| (truth::exp_of_difference(*x, lse), u * (8.0 + 2.0 * (x.abs() + lse.abs()))));
+                let p = x
+                    .iter()
+                    .map(|x| (truth::exp_of_difference(*x, lse), u * (8.0 + truth::ARGUMENT * (x.abs() + lse.abs()))));
                 out.row(dloss[row], target, p);
             }
             let (start, region, loose) = (rows.start * n, Region::Each(&out.regions), out.loose());

@@ -81,7 +81,7 @@ impl Op for CrossEntropyFwdBwd {
                 let lse = s.max + s.total.ln();
                 // As in softmax, with the sum's own share of the rounded arguments; and as in the backward alone, for
                 // kernels that go by way of lse, and scale it and x to base 2 each for itself.
-                let off = |x: f64| k + u * (2.0 * (s.max - x + x.abs() + lse.abs()) + s.drift);
+                let off = |x: f64| k + u * (truth::ARGUMENT * (s.max - x + x.abs() + lse.abs()) + s.drift);
                 let p = x.iter().zip(&s.p).map(|(x, p)| (*p, off(*x)));
                 out.row(dloss[row], target, p);
             }

@@ -23,10 +23,14 @@ template <class T> DEVICE SoftmaxRow softmax_row(const T* x, i64 n) {
     return SoftmaxRow{max, total, block_sum(drift) / total};
 }
 
+// Units by which the argument of exp is off, of the magnitudes of its two parts: each is scaled to base 2 and rounded, then
+// their difference is; the rest is that of log2 e itself.
+constexpr double ARGUMENT = 2.25;
+
 // How far a kernel's p, that of x, may be off: the sum, by k; the rounded argument of exp; and the maximum scaled to base 2
 // for itself, which does not cancel where a running maximum was replaced.
 DEVICE double softmax_off(double x, double p, double max, double k) {
-    return p * (k + 2.0 * unit<acc_t>() * ((max - x) + fabs(max))) + least<acc_t>();
+    return p * (k + ARGUMENT * unit<acc_t>() * ((max - x) + fabs(max))) + least<acc_t>();
 }
 
 enum { AT_TARGET, NOT_TARGET, AT_IGNORED };

@@ -4,8 +4,8 @@
 
 // exp(a - b) with what the difference loses in f64.
 DEVICE double exp_of_difference(double a, double b) {
-    double d = a - b, back = d + b;
-    return exp(d) * (1.0 + ((a - back) + (b - (back - d))));
+    double d = a - b, minus_b = d - a;
+    return exp(d) * (1.0 + ((a - (d - minus_b)) - (b + minus_b)));
 }
 
 // A sum that carries its rounding errors along (Kahan), as truth::Sum does.

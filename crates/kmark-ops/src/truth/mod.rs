@@ -31,19 +31,23 @@ pub fn softmax(x: &[f64]) -> SoftmaxRow {
     SoftmaxRow { max, total, p, drift }
 }
 
+/// Units by which the argument of exp is off, of the magnitudes of its two parts: each is scaled to base 2 and rounded, then
+/// their difference is; the rest is that of log2 e itself.
+pub const ARGUMENT: f64 = 2.25;
+
 impl SoftmaxRow {
     /// How far a kernel's `p`, that of `x`, may be off: the sum, by `k`; the rounded argument of exp; and the maximum
     /// scaled to base 2 for itself, which does not cancel where a running maximum was replaced.
     pub fn off(&self, x: f64, p: f64, k: f64, acc: DType) -> f64 {
-        p * (k + 2.0 * acc.unit() * ((self.max - x) + self.max.abs())) + least(acc)
+        p * (k + ARGUMENT * acc.unit() * ((self.max - x) + self.max.abs())) + least(acc)
     }
 }
 
 /// exp(a - b) with what the difference loses in f64: in an argument of hundreds that is hundreds of units.
 pub fn exp_of_difference(a: f64, b: f64) -> f64 {
     let d = a - b;
-    let back = d + b;
-    d.exp() * (1.0 + ((a - back) + (b - (back - d))))
+    let minus_b = d - a;
+    d.exp() * (1.0 + ((a - (d - minus_b)) - (b + minus_b)))
 }
 
 /// The smallest normal number of an accumulator: an exponential below it may be flushed to zero.
@@ -343,6 +347,17 @@ mod tests {
                 }
                 assert!(seen.iter().all(|s| *s), "{len}");
             }
+        }
+    }
+
+    #[test]
+    fn the_exponential_of_a_difference_feels_what_the_difference_loses() {
+        // The low halves are lost in the difference; their exponentials are known to be 1 + them.
+        for (a, b, low) in [(1.0, 600.0, 2f64.powi(-45)), (-600.0, 3.0, -2f64.powi(-50)), (-3.0, 700.0, 2f64.powi(-46))]
+        {
+            let right = (a - b).exp() * (1.0 - low);
+            let small = if f64::abs(a) < 10.0 { (a - low, b) } else { (a, b + low) };
+            assert!((exp_of_difference(small.0, small.1) / right - 1.0).abs() < 1e-15, "{a} {b}");
         }
     }
 

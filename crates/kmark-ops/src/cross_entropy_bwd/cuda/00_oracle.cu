@@ -16,7 +16,7 @@ KERNEL judge(const __grid_constant__ Args a) {
     for (i64 i = threadIdx.x; i < a.n; i += blockDim.x) {
         double x = wide(a.x.at(row, i));
         // A few roundings, and the rounded argument of exp: kernels scale x and lse to base 2 each for itself.
-        double off = u * (8.0 + 2.0 * (fabs(x) + fabs(lse)));
+        double off = u * (8.0 + ARGUMENT * (fabs(x) + fabs(lse)));
         put_class(judge, row, i, dloss, target != IGNORE, target, exp_of_difference(x, lse), off);
     }
     judge.finish();

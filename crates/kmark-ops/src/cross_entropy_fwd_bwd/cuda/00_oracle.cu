@@ -12,7 +12,7 @@ KERNEL judge(const __grid_constant__ Args a) {
         double x = wide(a.x.at(row, i)), p = exp_of_difference(x, s.max) / s.total;
         // As in softmax, with the sum's own share of the rounded arguments; and as in the backward alone, for kernels
         // that go by way of lse, and scale it and x to base 2 each for itself.
-        double off = k + u * (2.0 * (s.max - x + fabs(x) + fabs(lse)) + s.drift);
+        double off = k + u * (ARGUMENT * (s.max - x + fabs(x) + fabs(lse)) + s.drift);
         put_class(judge, row, i, dloss, target != IGNORE, target, p, off);
     }
     judge.row_sum(row, 0.0);
