@@ -60,7 +60,7 @@ impl<A: Real> Lanes<A> {
         let mut half = LANES / 2;
         while half > 0 {
             for i in 0..half {
-                self.0[i] = self.0[i] + self.0[i + half];
+                self.0[i] += self.0[i + half];
             }
             half /= 2;
         }

@@ -357,7 +357,7 @@ mod tests {
             [(1.0f64, 600.0f64, 2f64.powi(-45)), (-600.0, 3.0, -2f64.powi(-50)), (-3.0, 700.0, 2f64.powi(-46))]
         {
             let right = (a - b).exp() * (1.0 - low);
-            let small = if f64::abs(a) < 10.0 { (a - low, b) } else { (a, b + low) };
+            let small = if a.abs() < 10.0 { (a - low, b) } else { (a, b + low) };
             assert!((exp_of_difference(small.0, small.1) / right - 1.0).abs() < 1e-15, "{a} {b}");
         }
     }
