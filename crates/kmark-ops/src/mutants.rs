@@ -270,7 +270,7 @@ pub const COMMON: &[Mutant] = &[
         spoil: |right, _, buffers| {
             let out = outputs(buffers).remove(0);
             let size = out.spec().dtype.size();
-            after(right, move || out.overstep(size, |bytes| *bytes.last_mut().expect("not empty") = 0))
+            after(right, move || out.overstep(size, |bytes| *bytes.last_mut().expect("not empty") ^= 1))
         },
     },
     Mutant {

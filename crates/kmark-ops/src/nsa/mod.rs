@@ -266,6 +266,8 @@ impl Op for Nsa {
     /// A token's list names its own block, so every key is compulsory, unless tokens have no list or the last block is
     /// short: then it depends on the lists, and they are those of the case's own seed.
     fn cost(&self, c: &Case) -> Cost {
+        // Which blocks are listed is a matter of the values; those that are timed count.
+        let c = &Case { seed: c.value_seed(self, 0), ..c.clone() };
         let [b, s, hkv, d] = ["b", "s", "hkv", "d"].map(|a| c.axis(a));
         let selected = c.count("selected");
         let lists_matter = c.flag("empty") || !(c.flag("causal") || s.is_multiple_of(c.count("block")));
