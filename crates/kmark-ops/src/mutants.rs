@@ -225,7 +225,8 @@ pub const COMMON: &[Mutant] = &[
     Mutant {
         name: "tail-stale",
         about: "the last vector of 8 elements keeps the values of an earlier launch",
-        applies: |_| true,
+        // Of one class the loss is always zero, but for what rounding leaves of it.
+        applies: |c| c.axes.get("n") != Some(&1),
         spoil: |mut right, _, buffers| {
             let out = outputs(buffers).remove(0);
             let mut yesterday: Option<Vec<u8>> = None;

@@ -101,7 +101,7 @@ pub const IGNORED_NOT_ZEROED: Mutant = Mutant {
 pub const FIRST_CLASS_IGNORED: Mutant = Mutant {
     name: "first-class-ignored",
     about: "a row whose target is class 0 is taken for an ignored one",
-    applies: |c| c.axis("n") > 1,
+    applies: |c| c.axis("n") > 1 && c.number("ignore") != 0.0,
     spoil: |right, c, b| without_class(right, c, b, 0),
 };
 

@@ -60,7 +60,7 @@ pub fn run(args: RunArgs) -> Result<u8> {
         progress.done(|| line(&planned.case.id, &new));
         records.extend(new);
     }
-    phases = bench.phases;
+    (phases, run.roofs) = (bench.phases, bench.roofs);
     progress.end();
 
     phases.wall_ns += start.elapsed().as_nanos() as u64;

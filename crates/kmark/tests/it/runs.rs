@@ -29,7 +29,8 @@ fn a_run_writes_what_the_schema_says() {
     schemas.validate(&whole, both).unwrap();
     for r in &all {
         schemas.validate(r, both).unwrap();
-        assert_eq!((&r["status"], &r["mode"], &r["verify"]["checks"]), (&"ok".into(), &"cold".into(), &3.into()));
+        assert_eq!((&r["status"], &r["mode"]), (&"ok".into(), &"cold".into()));
+        assert!(r["verify"]["checks"].as_u64().unwrap() >= 3, "twice before timing, once on new values: {r}");
         let visits: u64 = r["visits"].as_array().unwrap().iter().map(|v| v["samples"].as_u64().unwrap()).sum();
         assert_eq!(visits as usize, r["samples_ns"].as_array().unwrap().len());
     }
