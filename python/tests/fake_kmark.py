@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pathlib
+import random
 import sys
 import tempfile
 import types
@@ -29,7 +30,16 @@ def percentile(samples: list[float], q: float) -> float:
     return s[i] + (at - i) * (s[min(i + 1, len(s) - 1)] - s[i])
 
 
-def verdict(base: list[list[float]], new: list[list[float]], noise: Optional[float]) -> dict[str, Any]:
+def turns(rounds: int, budget_ns: int, key: int, round_: int, spent_ns: list[int]) -> list[int]:
+    order = [i for i, spent in enumerate(spent_ns) if spent < budget_ns or round_ < 3]
+    random.Random(key + round_).shuffle(order)
+    return order + order[::-1]
+
+
+def verdict(
+    base_and_median: tuple[list[list[float]], float], new_and_median: tuple[list[list[float]], float]
+) -> dict[str, Any]:
+    base, new = base_and_median[0], new_and_median[0]
     assert len(base) % 2 == 0 and len(new) % 2 == 0, "visits come in pairs"
 
     def level(visits: list[list[float]]) -> float:
@@ -38,7 +48,7 @@ def verdict(base: list[list[float]], new: list[list[float]], noise: Optional[flo
     if min(len(base), len(new)) < 4:
         ratio = math.exp(level(base) - level(new)) if base and new else math.nan
         return {"verdict": "ambiguous", "ratio": ratio, "low": ratio, "high": ratio, "sees": None}
-    difference, limit = level(base) - level(new), max(noise or 0.0, 0.01)
+    difference, limit = level(base) - level(new), 0.01
     word = "faster" if difference > limit else "slower" if difference < -limit else "same"
     ends = math.exp(difference - limit), math.exp(difference + limit)
     return {
@@ -85,6 +95,7 @@ def module() -> types.ModuleType:
         "median": median,
         "percentile": percentile,
         "verdict": verdict,
+        "turns": turns,
         "Session": Session,
     }.items():
         setattr(made, name, value)

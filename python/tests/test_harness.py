@@ -50,9 +50,9 @@ class Measuring(Faked):
     def test_statistics_and_rates(self) -> None:
         r = kmark.Harness().measure(taking(1000), "f", flops=2e6, bytes=4000, items=8, check=lambda v: v == 1000)
         self.assertTrue(1000 <= r.min <= r.ci[0] <= r.median_ns <= r.ci[1] <= r.max <= 1006)
-        self.assertEqual(len(r.samples_ns), 5 * 2 * 20 + 1)
-        self.assertEqual([len(v) for v in r.by_visit()], [20] * 10 + [1])
-        self.assertEqual(len(r.in_pairs()), 10)
+        self.assertEqual(len(r.samples_ns), 10 * 2 * 20 + 1)
+        self.assertEqual([len(v) for v in r.by_visit()], [20] * 20 + [1])
+        self.assertEqual(len(r.in_pairs()), 20)
         self.assertEqual(r.p50, r.median_ns)
         self.assertTrue(r.p50 <= r.p90 <= r.p95 <= r.p99)
         self.assertAlmostEqual(r.gbps or 0, 4000 / r.median_ns)

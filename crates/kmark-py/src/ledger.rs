@@ -18,8 +18,9 @@ const LEAK_BYTES: [i64; 2] = [64 << 20, 1 << 20];
 /// Growth after which garbage is collected, and how many launches go by between two looks.
 const GARBAGE_BYTES: i64 = 256 << 20;
 const LOOK_EVERY: u64 = 16;
-/// Launches between two looks that tell a leak.
-const APART: u64 = 8;
+/// Launches before the first look at what grew, and between the two looks that tell a leak.
+const SETTLING: u64 = 6;
+const APART: u64 = 4;
 
 impl Live {
     fn now(py: Python<'_>, tools: &Tools, ordinal: Option<i32>) -> Live {
@@ -113,13 +114,16 @@ impl Page {
         if let Some(turn) = LEDGER.with_borrow(|l| l.turn) {
             Page { id: turn.id, ordinal: self.ordinal }.begin_turn(py, tools, turn.settled);
         }
-        if launches <= 10 {
+        if launches <= SETTLING {
             return None;
         }
         let grown = LEDGER.with_borrow(|l| l.grown.get(&self.id).copied()).unwrap_or_default();
         let (then, before) = LEDGER.with_borrow_mut(|l| *l.suspects.entry(self.id).or_insert((launches, grown)));
         // What is kept once, such as the last result, is no leak: it must grow again.
-        let leaks = |k: &usize| launches >= then + APART && grown.0[*k] - before.0[*k] > LEAK_BYTES[*k];
+        let leaks = |k: &usize| {
+            let again = grown.0[*k] - before.0[*k] > LEAK_BYTES[*k] / 2;
+            launches >= then + APART && again && grown.0[*k] > LEAK_BYTES[*k]
+        };
         (0..2).find(leaks).map(|k| (KINDS[k], grown.0[k]))
     }
 }

@@ -226,11 +226,12 @@ impl Bench<'_> {
         }
     }
 
-    /// Before some rounds, small cases are laid out anew: where tensors lie can make a kernel of a few µs slower by a tenth,
+    /// Before some rounds, small cases on a GPU are laid out anew: where tensors lie can make a kernel of a few µs slower by a tenth,
     /// and one place is not all places. Not where binding takes long.
     fn move_elsewhere(&mut self, planned: &Planned, turns: &mut [&mut Turn], round: u32) {
         let small = problem::bytes(planned.entry.op, &planned.case) <= SMALL;
-        if round == 0 || !round.is_multiple_of(MOVE_EVERY) || !small || self.settings.mode == Mode::Graph {
+        let on_gpu = self.workers.device() != Choice::Cpu;
+        if round == 0 || !round.is_multiple_of(MOVE_EVERY) || !small || !on_gpu || self.settings.mode == Mode::Graph {
             return;
         }
         for seat in seats(turns.iter().map(|t| &**t)) {
