@@ -45,7 +45,7 @@ fn mutants_are_told_on_random_cases() {
         assert!(entry.mutants.len() >= 3, "{} has too few mutants of its own", entry.op.name());
         for mutant in mutants::of(entry, "cpu") {
             let mut tried = 0;
-            for _ in 0..2000 {
+            for _ in 0..20_000 {
                 let case = random.case(entry);
                 if tried == 10 {
                     break;

@@ -36,7 +36,7 @@ pub const ENTRY: Entry = Entry {
         wrong::wrong_page::<AttentionDecode>(),
         wrong::not_causal::<AttentionDecode>(),
     ],
-    loose: &[wrong::query_in_half::<AttentionDecode>()],
+    loose: &[],
 };
 
 struct AttentionDecode;

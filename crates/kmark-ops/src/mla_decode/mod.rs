@@ -37,7 +37,7 @@ pub const ENTRY: Entry = Entry {
         wrong::not_causal::<MlaDecode>(),
         SCALE_OF_THE_ROW,
     ],
-    loose: &[wrong::query_in_half::<MlaDecode>()],
+    loose: &[],
 };
 
 const SCALE_OF_THE_ROW: Mutant = Mutant {
