@@ -174,6 +174,11 @@ pub trait Device {
     fn check_order(&self, _launch: &mut dyn Launch, _buffers: &Buffers) -> Result<(), Fault> {
         Ok(())
     }
+    /// How much faster a launch may be on values that it met before without having kept anything, by what the hardware
+    /// learns; `elements` is the size of its tensors together.
+    fn habit_ns(&self, _elements: usize) -> f64 {
+        0.0
+    }
     /// Finds out whether the clock can be trusted.
     fn calibrate(&self) -> Result<Calibration, Fault>;
     /// How many sets of a problem's memory a graph launches in turn, so that none is still in the cache when its turn

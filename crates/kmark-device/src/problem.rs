@@ -23,6 +23,8 @@ pub trait Problem {
     fn is_in_place(&self) -> bool;
     /// Judges what the last launch left: guard bands, untouched inputs, and every element of every output.
     fn check(&self) -> Result<Verify, Fault>;
+    /// What was written where nobody may write, before, behind or between the rows of a tensor; empty if nothing was.
+    fn oversteps(&self) -> Result<Vec<String>, Fault>;
     /// Puts in-place tensors back and gives part of the pure outputs wrong values that look like right ones.
     fn disguise(&self, look: Look) -> Result<(), Fault>;
     /// Keeps what the outputs hold now, as the answer that later launches are held to.

@@ -271,10 +271,9 @@ impl Bench<'_> {
     }
 
     fn rounds(&mut self, planned: &Planned, turns: &mut [Turn], limits: Limits, key: u64, step: &mut impl FnMut(&str)) {
-        let Settings { rounds, budget_ns, .. } = *self.settings;
-        let plan = Turns { rounds, budget_ns, key };
+        let plan = self.turns(key);
         let mut going: Vec<&mut Turn> = turns.iter_mut().filter(|t| !t.failed).collect();
-        for round in 0..rounds {
+        for round in 0..plan.rounds {
             self.move_elsewhere(planned, &mut going, round);
             let spent: Vec<u64> = going.iter().map(|t| t.spent_ns).collect();
             for i in plan.round(round, &spent) {
@@ -282,8 +281,7 @@ impl Bench<'_> {
                 if !turn.failed {
                     step(turn.imp.name());
                     let seat = turn.seat.clone();
-                    let check = if self.settings.verify { Check::On } else { Check::Off };
-                    self.visit(planned, turn, limits, round, plan.slice_ns(), check);
+                    self.visit(planned, turn, limits, round, plan.slice_ns(), self.usual_check());
                     if turn.seat != seat {
                         self.clear(&seat, &mut going, limits);
                     }
@@ -314,13 +312,27 @@ impl Bench<'_> {
     fn visit(&mut self, planned: &Planned, turn: &mut Turn, limits: Limits, round: u32, slice: u64, check: Check) {
         self.visit_here(planned, turn, limits, round, slice, check);
         if turn.failed && turn.seat != turn.family {
-            // Whoever shared its process may be to blame.
+            // Whoever shared its process may be to blame. Alone, it does everything again: who fails late fails again.
             turn.start_again();
             self.prepare(planned, turn, false);
+            let usual = self.turns(0).slice_ns();
+            for past in (0..round).flat_map(|past| [past, past]) {
+                if !turn.failed {
+                    self.visit_here(planned, turn, limits, past, usual, self.usual_check());
+                }
+            }
             if !turn.failed {
                 self.visit_here(planned, turn, limits, round, slice, check);
             }
         }
+    }
+
+    fn usual_check(&self) -> Check {
+        if self.settings.verify { Check::On } else { Check::Off }
+    }
+
+    fn turns(&self, key: u64) -> Turns {
+        Turns { rounds: self.settings.rounds, budget_ns: self.settings.budget_ns, key }
     }
 
     fn visit_here(&mut self, planned: &Planned, turn: &mut Turn, limits: Limits, round: u32, slice: u64, check: Check) {
@@ -387,6 +399,7 @@ impl Turn {
         self.failed = false;
         self.record.status = Status::Ok;
         self.record.message.clear();
+        self.record.checked = None;
         if let Some(verify) = &mut self.record.verify {
             verify.problems.clear();
         }

@@ -13,7 +13,6 @@ use kmark_core::gate::{Gate, Verify};
 use kmark_core::op::Op;
 use kmark_core::record::Status;
 use kmark_core::tensor::{Role, TensorSpec, View};
-use std::ops::Range;
 
 pub struct HostProblem {
     op: &'static dyn Op,
@@ -124,17 +123,11 @@ impl Problem for HostProblem {
     }
 
     fn check(&self) -> Result<Verify, Fault> {
-        let mut problems: Vec<String> = self.buffers.0.iter().filter_map(|b| b.check_guards().err()).collect();
+        let mut problems = self.oversteps()?;
         let guards: Vec<_> = self.buffers.0.iter().map(|b| b.read::<u8>()).collect();
         for ((spec, bytes), known) in self.specs.iter().zip(&guards).zip(&self.hashes) {
             if known.is_some_and(|known| known != hash(bytes)) {
                 problems.push(format!("input {} was changed", spec.name));
-            }
-        }
-        for ((spec, bytes), before) in self.specs.iter().zip(&guards).zip(&self.pristine) {
-            let changed = |gap: &Range<usize>| before.as_ref().is_some_and(|b| b[gap.clone()] != bytes[gap.clone()]);
-            if let Some(row) = spec.gaps().position(|gap| changed(&gap)) {
-                problems.push(format!("memory was written between the rows of {}, behind row {row}", spec.name));
             }
         }
         if problems.iter().any(|p| p.starts_with("input ")) {
@@ -159,6 +152,18 @@ impl Problem for HostProblem {
         verify.problems.extend(self.op.properties(&self.case, &inputs, &outputs));
         verify.add_problems(problems);
         Ok(verify)
+    }
+
+    fn oversteps(&self) -> Result<Vec<String>, Fault> {
+        let mut problems: Vec<String> = self.buffers.0.iter().filter_map(|b| b.check_guards().err()).collect();
+        for ((spec, buffer), before) in self.specs.iter().zip(&self.buffers.0).zip(&self.pristine) {
+            let Some(before) = before else { continue };
+            let bytes = buffer.read::<u8>();
+            if let Some(row) = spec.gaps().position(|gap| before[gap.clone()] != bytes[gap]) {
+                problems.push(format!("memory was written between the rows of {}, behind row {row}", spec.name));
+            }
+        }
+        Ok(problems)
     }
 
     fn disguise(&self, look: Look) -> Result<(), Fault> {

@@ -182,7 +182,8 @@ impl CardProblem {
         let scratch = Raw::new(self.cuda.queue(), words.len() * 8)?;
         scratch.upload(bytemuck::cast_slice(words))?;
         if of.is_none() && ask == Ask::Tally {
-            self.look_at_memory(scratch.address)?;
+            self.look_at_bounds(scratch.address)?;
+            self.look_at_inputs(scratch.address)?;
         }
         let mut args = self.args(scratch.address, of, ask);
         for step in &self.oracle.kernels {
@@ -191,26 +192,33 @@ impl CardProblem {
         scratch.download()
     }
 
-    /// Guards, gaps and hashes into the scratch memory.
-    fn look_at_memory(&self, scratch: Address) -> Result<(), Fault> {
+    /// Guards and gaps into the scratch memory. Gaps of inputs are inputs.
+    fn look_at_bounds(&self, scratch: Address) -> Result<(), Fault> {
         let (engine, layout) = (self.cuda.engine(), self.layout());
         for (t, spec) in self.specs.iter().enumerate() {
             let found = |which| scratch + 8 * layout.found(t, which) as u64;
             for (which, (from, bytes)) in self.block(t).guards().into_iter().enumerate() {
                 engine.find_other(from, bytes, found(which))?;
             }
-            match (spec.role, &self.pristine[t]) {
-                // Gaps of inputs are inputs: whoever changes one is caught by their hash.
-                (Role::In, _) => engine.hash(self.at(t), spec.bytes(), scratch + 8 * layout.hash(t) as u64)?,
-                (Role::Out, _) => engine.find_gaps(spec, self.at(t), None, found(2))?,
-                (Role::InOut, old) => engine.find_gaps(spec, self.at(t), old.as_ref().map(|o| o.address), found(2))?,
+            if spec.role.is_output() {
+                let old = self.pristine[t].as_ref().map(|old| old.address);
+                engine.find_gaps(spec, self.at(t), old, found(2))?;
             }
         }
         Ok(())
     }
 
-    /// What is wrong with memory that no output may touch.
-    fn memory_problems(&self, words: &[u64]) -> Vec<String> {
+    /// Hashes of the inputs into the scratch memory.
+    fn look_at_inputs(&self, scratch: Address) -> Result<(), Fault> {
+        let layout = self.layout();
+        for (t, spec) in self.specs.iter().enumerate().filter(|(_, s)| s.role == Role::In) {
+            self.cuda.engine().hash(self.at(t), spec.bytes(), scratch + 8 * layout.hash(t) as u64)?;
+        }
+        Ok(())
+    }
+
+    /// What was written beside the tensors.
+    fn beside(&self, words: &[u64]) -> Vec<String> {
         let (layout, mut problems) = (self.layout(), Vec::new());
         let found = |t, which| {
             let at = layout.found(t, which);
@@ -229,12 +237,13 @@ impl CardProblem {
                 problems.push(format!("memory was written between the rows of {name}, behind row {row}"));
             }
         }
-        for (t, spec) in self.specs.iter().enumerate().filter(|(_, s)| s.role == Role::In) {
-            if words[layout.hash(t)..][..2] != self.hashes[t] {
-                problems.push(format!("input {} was changed", spec.name));
-            }
-        }
         problems
+    }
+
+    fn changed_inputs(&self, words: &[u64]) -> Vec<String> {
+        let (layout, inputs) = (self.layout(), self.specs.iter().enumerate().filter(|(_, s)| s.role == Role::In));
+        let changed = inputs.filter(|(t, _)| words[layout.hash(*t)..][..2] != self.hashes[*t]);
+        changed.map(|(_, spec)| format!("input {} was changed", spec.name)).collect()
     }
 
     /// The tallies of a check as the gate of the host would have them, the worst elements looked up where there is
@@ -431,9 +440,11 @@ impl Problem for CardProblem {
     fn check(&self) -> Result<Verify, Fault> {
         self.cuda.wait()?; // a launch that failed says so before anything else does
         let words = self.judge(&self.layout().fresh(), None, Ask::Tally)?;
-        let problems = self.memory_problems(&words);
-        if problems.iter().any(|p| p.starts_with("input ")) {
+        let mut problems = self.beside(&words);
+        let changed = self.changed_inputs(&words);
+        if !changed.is_empty() {
             // The oracle reads the inputs where they lie; without them there is nothing to compare with.
+            problems.extend(changed);
             return Ok(Verify { checks: 1, problems, ..Verify::default() });
         }
         let sums = row_sums(self.op.invariants(&self.case));
@@ -444,6 +455,14 @@ impl Problem for CardProblem {
         }
         verify.add_problems(problems);
         Ok(verify)
+    }
+
+    fn oversteps(&self) -> Result<Vec<String>, Fault> {
+        let words = self.layout().fresh();
+        let scratch = Raw::new(self.cuda.queue(), words.len() * 8)?;
+        scratch.upload(bytemuck::cast_slice(&words))?;
+        self.look_at_bounds(scratch.address)?;
+        Ok(self.beside(&scratch.download()?))
     }
 
     fn disguise(&self, look: Look) -> Result<(), Fault> {

@@ -192,6 +192,12 @@ impl Stage {
         // Whoever has something to say of all its launches says it now: memory that grew with them.
         let bound = self.bound.get_mut(name).ok_or_else(|| lost(name))?;
         bound.launch.settle()?;
+        for problem in &self.problems {
+            let oversteps = problem.oversteps()?;
+            if !oversteps.is_empty() {
+                return Err(Fault::new(Status::Wrong, format!("a timed launch: {}", oversteps.join("; "))));
+            }
+        }
         // A batch of launches that follow each other is faster than one alone.
         bound.typical_ns = (mode != Mode::Hot).then(|| median(&visit.samples_ns));
         self.spoiled = false;
@@ -403,10 +409,13 @@ impl Turn<'_> {
         let old = bound.known_times.len().saturating_sub(MOST_TIMES);
         bound.known_times.drain(..old);
         let known = bound.known_times.clone();
+        let elements: usize = self.stage.problems[0].buffers().0.iter().map(|b| b.spec().elems()).sum();
+        let habit = self.device.habit_ns(elements);
         if known.len() < FEWEST_TIMES {
             return Ok(());
         }
-        if !std::mem::take(&mut bound.fresh_times).into_iter().any(|fresh| stands_out(fresh, &known)) {
+        let suspects = std::mem::take(&mut self.bound().fresh_times);
+        if !suspects.into_iter().any(|fresh| stands_out(fresh, &known, habit)) {
             return Ok(());
         }
         let (start, mut fresh, mut controls) = (self.device.now_ns(), Vec::new(), Vec::new());
@@ -414,11 +423,11 @@ impl Turn<'_> {
             controls.push(self.after_writing(self.stage.seed)?);
             let new = self.after_writing(self.stage.new_seed())?;
             fresh.push(new);
-            if !stands_out(new, &known) || self.device.now_ns() - start > LONGEST_LOOK_NS {
+            if !stands_out(new, &known, habit) || self.device.now_ns() - start > LONGEST_LOOK_NS {
                 return Ok(());
             }
         }
-        if remembers(&fresh, &controls, &known) {
+        if remembers(&fresh, &controls, &known, habit) {
             let (new, old) = (median(&fresh) / 1e3, median(&controls) / 1e3);
             let message = format!(
                 "takes {new:.2} µs on values that it has not seen and {old:.2} µs on those that it has: it remembers \

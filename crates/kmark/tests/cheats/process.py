@@ -17,9 +17,9 @@ from honest import impl, norm
 LAUNCHES = [0]
 
 
-def at_the_20th():
+def at_the_12th():
     LAUNCHES[0] += 1
-    return LAUNCHES[0] == 20
+    return LAUNCHES[0] == 12
 
 
 def descriptors():
@@ -34,7 +34,7 @@ FORGED = json.dumps({
 
 @impl
 def forges_answers(x, w, eps):
-    if at_the_20th():
+    if at_the_12th():
         for line in (FORGED, "0" * 64 + " " + FORGED):
             for number in descriptors():
                 try:
@@ -46,7 +46,7 @@ def forges_answers(x, w, eps):
 
 @impl
 def forges_requests(x, w, eps):
-    if at_the_20th():
+    if at_the_12th():
         line = json.dumps({"do": "release"}).encode() + b"\n"
         for number in descriptors():
             try:
@@ -63,29 +63,29 @@ def forges_requests(x, w, eps):
 
 @impl
 def reads_requests(x, w, eps):
-    if at_the_20th():
-        if os.fork() == 0:
-            for number in descriptors():
+    if at_the_12th():
+        for number in descriptors():
+            if os.fork() == 0:
                 try:
                     fcntl.fcntl(number, fcntl.F_SETFL, 0)
                     os.read(number, 1 << 20)
                 except OSError:
                     pass
-            os._exit(0)
-        time.sleep(0.05)
+                os._exit(0)
+        time.sleep(0.3)
     return norm(x, w, eps)
 
 
 @impl
 def closes_descriptors(x, w, eps):
-    if at_the_20th():
+    if at_the_12th():
         os.closerange(0, 4096)
     return norm(x, w, eps)
 
 
 @impl
 def replaces_descriptors(x, w, eps):
-    if at_the_20th():
+    if at_the_12th():
         nowhere = os.open("/dev/null", os.O_RDWR)
         for number in descriptors():
             if number != nowhere:
@@ -95,21 +95,21 @@ def replaces_descriptors(x, w, eps):
 
 @impl
 def says_a_library_is_missing(x, w, eps):
-    if at_the_20th():
+    if at_the_12th():
         raise ImportError("no module named such")
     return norm(x, w, eps)
 
 
 @impl
 def says_memory_is_short(x, w, eps):
-    if at_the_20th():
+    if at_the_12th():
         raise MemoryError("none left")
     return norm(x, w, eps)
 
 
 @impl
 def says_it_is_unsupported(x, w, eps):
-    if at_the_20th():
+    if at_the_12th():
         raise kmark.Unsupported("not this case, after all")
     return norm(x, w, eps)
 
@@ -148,21 +148,21 @@ def serves_once_more(x, w, eps):
 
 @impl
 def exits(x, w, eps):
-    if at_the_20th():
+    if at_the_12th():
         sys.exit(0)
     return norm(x, w, eps)
 
 
 @impl
 def exits_at_once(x, w, eps):
-    if at_the_20th():
+    if at_the_12th():
         os._exit(0)
     return norm(x, w, eps)
 
 
 @impl
 def leaves_a_child_with_the_pipe(x, w, eps):
-    if at_the_20th():
+    if at_the_12th():
         if os.fork() == 0:
             time.sleep(600)
         os._exit(0)
@@ -176,14 +176,14 @@ def recurses(x, w, eps):
 
 @impl
 def stops_itself(x, w, eps):
-    if at_the_20th():
+    if at_the_12th():
         os.kill(os.getpid(), signal.SIGSTOP)
     return norm(x, w, eps)
 
 
 @impl
 def ends_its_group(x, w, eps):
-    if at_the_20th():
+    if at_the_12th():
         os.killpg(0, signal.SIGTERM)
     return norm(x, w, eps)
 
@@ -252,7 +252,7 @@ def leaves_a_child(x, w, eps):
 
 @impl
 def kills_its_parent(x, w, eps):
-    if at_the_20th():
+    if at_the_12th():
         os.kill(os.getppid(), signal.SIGKILL)
         time.sleep(5)
     return norm(x, w, eps)

@@ -265,8 +265,8 @@ fn cheating_kernels_are_found_out() {
     for file in files {
         let source = std::fs::read_to_string(&file).unwrap();
         let ends = source.strip_prefix("// Ends as ").and_then(|s| s.split(':').next()).expect("a first line");
-        // Who waits before it cheats, or remembers, shows it in visits of many launches only.
-        let budget = if ends == "inconsistent" { "1s" } else { "200ms" };
+        // Who remembers shows it in visits of many launches only.
+        let budget = if ends == "inconsistent" { "300ms" } else { "80ms" };
         let (records, result) = run_rmsnorm_for(budget, &["--impl", file.to_str().unwrap(), "--impl", "cuda/01_rows"]);
         assert_eq!(
             result.status.code(),
