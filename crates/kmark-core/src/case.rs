@@ -27,19 +27,19 @@ pub struct Case {
 impl Case {
     /// Checks everything that can be known without a machine. The error is one line for the user.
     pub fn new(
-        op: &dyn Op,
+        op: &Op,
         dtype: DType,
         axes: &IndexMap<String, u64>,
         attrs: &IndexMap<String, String>,
         seed: u64,
     ) -> Result<Case, String> {
-        let name = op.name();
-        if !op.dtypes().contains(&dtype) {
-            let known: Vec<_> = op.dtypes().iter().map(|d| d.name()).collect();
+        let name = op.name;
+        if !op.dtypes.contains(&dtype) {
+            let known: Vec<_> = op.dtypes.iter().map(|d| d.name()).collect();
             return Err(format!("{name} has no dtype {dtype}; it has {}", known.join(", ")));
         }
-        let axis_names: Vec<_> = op.axes().iter().map(|a| a.name).collect();
-        let attr_names: Vec<_> = op.attrs().iter().map(|a| a.name).collect();
+        let axis_names: Vec<_> = op.axes.iter().map(|a| a.name).collect();
+        let attr_names: Vec<_> = op.attrs.iter().map(|a| a.name).collect();
         if let Some(wrong) = axes.keys().find(|k| !axis_names.contains(&k.as_str())) {
             return Err(unknown(&format!("axis of {name}"), wrong, axis_names.iter().chain(&attr_names).copied()));
         }
@@ -47,7 +47,7 @@ impl Case {
             return Err(unknown(&format!("attribute of {name}"), wrong, attr_names.iter().chain(&axis_names).copied()));
         }
         let mut full_axes = IndexMap::new();
-        for axis in op.axes() {
+        for axis in op.axes {
             let Some(&value) = axes.get(axis.name) else {
                 return Err(format!("{name} needs axis {} ({}), for instance --set {0}=4096", axis.name, axis.about));
             };
@@ -57,7 +57,7 @@ impl Case {
             full_axes.insert(axis.name.to_string(), value);
         }
         let mut full_attrs = IndexMap::new();
-        for attr in op.attrs() {
+        for attr in op.attrs {
             let value = attrs.get(attr.name).map_or(attr.default, |v| v.as_str());
             check_attr(name, attr.name, attr.kind, value)?;
             full_attrs.insert(attr.name.to_string(), value.to_string());
@@ -66,16 +66,16 @@ impl Case {
             Case { id: String::new(), op: name.to_string(), dtype, axes: full_axes, attrs: full_attrs, seed };
         case.id = case.derive_id(op);
         case.check_product(op)?;
-        op.check(&case).map_err(|e| format!("{}: {e}", case.id))?;
+        (op.check)(&case).map_err(|e| format!("{}: {e}", case.id))?;
         case.check_size(op)?;
         Ok(case)
     }
 
-    fn derive_id(&self, op: &dyn Op) -> String {
+    fn derive_id(&self, op: &Op) -> String {
         let axes: Vec<_> = self.axes.iter().map(|(k, v)| format!("{k}{v}")).collect();
         let mut id = format!("{}/{}/{}", self.op, self.dtype, axes.join("-"));
         let mut shown: Vec<String> = op
-            .attrs()
+            .attrs
             .iter()
             .filter(|a| self.attrs[a.name] != a.default)
             .map(|a| format!("{}-{}", a.name, self.attrs[a.name]))
@@ -91,8 +91,8 @@ impl Case {
     }
 
     /// No product of sizes, in whatever combination an op multiplies them, may overflow.
-    fn check_product(&self, op: &dyn Op) -> Result<(), String> {
-        let sizes = op.attrs().iter().filter(|a| matches!(a.kind, AttrKind::Count(_) | AttrKind::Size(_)));
+    fn check_product(&self, op: &Op) -> Result<(), String> {
+        let sizes = op.attrs.iter().filter(|a| matches!(a.kind, AttrKind::Count(_) | AttrKind::Size(_)));
         let sizes = sizes.map(|a| self.count(a.name) as u64).chain(self.axes.values().copied());
         let product = sizes.map(|v| v.max(1) as u128).try_fold(1u128, u128::checked_mul);
         if product.is_none_or(|p| p > 1 << 62) {
@@ -101,7 +101,7 @@ impl Case {
         Ok(())
     }
 
-    fn check_size(&self, op: &dyn Op) -> Result<(), String> {
+    fn check_size(&self, op: &Op) -> Result<(), String> {
         for t in op.tensors(self) {
             let row = t.pitch as u128 * t.dtype.size() as u128;
             let bytes = t.shape.iter().rev().skip(1).try_fold(row, |p, &d| p.checked_mul(d as u128));
@@ -155,26 +155,26 @@ impl Case {
     }
 
     /// How many sets of values a check needs, so that every kind of row is among them, however few rows there are.
-    pub fn checks(&self, op: &dyn Op) -> u64 {
+    pub fn checks(&self, op: &Op) -> u64 {
         CYCLE.div_ceil(self.distinct_rows(op)).max(2)
     }
 
     /// The seed of a set of values: what the user gave, mixed with the case, so that no element is the same in all
     /// shapes; set 0 is the one that is timed. Sets of a case with few rows go through all kinds of rows in turn, and
     /// begin with ordinary ones; where there are many rows, the case decides which of them are special.
-    pub fn value_seed(&self, op: &dyn Op, set: u64) -> u64 {
+    pub fn value_seed(&self, op: &Op, set: u64) -> u64 {
         let mixed = key(self.seed, &format!("{}#{set}", self.id));
         let rows = self.distinct_rows(op);
         let first = if rows < CYCLE { 0 } else { key(self.seed, &self.id) };
         mixed / CYCLE * CYCLE + first.wrapping_add(set * rows) % CYCLE
     }
 
-    fn distinct_rows(&self, op: &dyn Op) -> u64 {
+    fn distinct_rows(&self, op: &Op) -> u64 {
         (op.distinct_rows(self) as u64).clamp(1, CYCLE)
     }
 
     /// Bytes of all its tensors together.
-    pub fn tensor_bytes(&self, op: &dyn Op) -> u64 {
+    pub fn tensor_bytes(&self, op: &Op) -> u64 {
         op.tensors(self).iter().map(|t| t.bytes() as u64).sum()
     }
 }

@@ -1,6 +1,7 @@
 //! What a case must move and compute at the least, by its contract; and the measured limit of a machine beside it.
 
 use crate::dtype::DType;
+use crate::tensor::{Role, TensorSpec};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -13,6 +14,14 @@ pub struct Cost {
 }
 
 impl Cost {
+    /// Of a contract that needs every tensor once.
+    pub fn of(tensors: &[TensorSpec], flops: u64) -> Cost {
+        let bytes = |is: fn(Role) -> bool| -> u64 {
+            tensors.iter().filter(|t| is(t.role)).map(|t| (t.elems() * t.dtype.size()) as u64).sum()
+        };
+        Cost { bytes_read: bytes(Role::is_input), bytes_written: bytes(Role::is_output), flops }
+    }
+
     pub fn bytes(&self) -> u64 {
         self.bytes_read + self.bytes_written
     }

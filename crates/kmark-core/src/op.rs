@@ -64,61 +64,73 @@ pub const MEMORY: Attr = Attr {
 };
 pub const FLOATS: &[DType] = &[DType::F32, DType::F16, DType::Bf16, DType::F64];
 
-pub trait Op: Sync {
-    fn name(&self) -> &'static str;
+/// A description and a few functions. Most ops leave most of it as in [`Op::NEW`].
+pub struct Op {
+    pub name: &'static str,
     /// The contract in one line of plain text.
-    fn about(&self) -> &'static str;
-    fn axes(&self) -> &'static [Axis];
-    fn attrs(&self) -> &'static [Attr];
-    fn dtypes(&self) -> &'static [DType] {
-        FLOATS
-    }
+    pub about: &'static str,
+    pub axes: &'static [Axis],
+    pub attrs: &'static [Attr],
+    pub dtypes: &'static [DType],
     /// Shapes that `kmark run OP` takes when none are given, axes in order: `1024x4096`.
-    fn default_configs(&self) -> &'static [&'static str] {
-        &["1024x4096", "8192x4096"]
-    }
+    pub default_configs: &'static [&'static str],
     /// What sizes and attributes must satisfy together; the error is one line for the user.
-    fn check(&self, _case: &Case) -> Result<(), String> {
-        Ok(())
-    }
+    pub check: fn(&Case) -> Result<(), String>,
+    /// How many rows of the case may be of a kind of their own ([`crate::fill::ROWS`]), for ops that derive such inputs.
+    pub distinct_rows: Option<fn(&Case) -> usize>,
     /// Every tensor of the case, inputs first, in the order in which a kernel receives them.
-    fn tensors(&self, case: &Case) -> Vec<TensorSpec>;
-    /// Compulsory traffic and arithmetic of the contract.
-    fn cost(&self, case: &Case) -> Cost;
-    /// Rows `rows` (of the last dimension; elements of a vector) of an input whose fill is `Derived`, from inputs that
-    /// are not, or that come before it. The seed of `case` is the one that those were filled with.
-    fn derive(&self, _case: &Case, tensor: &str, _inputs: &View, _rows: Range<usize>, _out: &mut [f64]) {
-        unreachable!("{} derives no input {tensor}", self.name())
-    }
-    /// How many rows of the case may be of a kind of their own ([`crate::fill::ROWS`]). By default those of the inputs that
-    /// have kinds; an op that derives such inputs says it itself. Without any, one set of values is like another.
-    fn distinct_rows(&self, case: &Case) -> usize {
-        let rows = |t: &TensorSpec| if t.shape.len() > 1 { t.rows() } else { t.elems() };
-        self.tensors(case).iter().filter(|t| t.fill.has_kinds()).map(rows).min().unwrap_or(usize::MAX)
-    }
-    /// Puts the fp64 value and the slack of every element of every output into the sink, in blocks of any order.
-    fn oracle(&self, case: &Case, inputs: &View, sink: &dyn Sink);
+    pub tensors: fn(&Case) -> Vec<TensorSpec>,
+    /// Compulsory traffic and arithmetic of the contract, given its tensors: mostly [`Cost::of`].
+    pub cost: fn(&Case, &[TensorSpec]) -> Cost,
+    /// Rows (of the last dimension; elements of a vector) of an input whose fill is `Derived`, from inputs that are not, or
+    /// that come before it. The seed of the case is the one that those were filled with.
+    pub derive: fn(&Case, &str, &View, Range<usize>, &mut [f64]),
     /// Parts of an output whose errors are judged apart; a block names one by its index.
-    fn regions(&self) -> &'static [&'static str] {
-        &["all"]
-    }
-    fn invariants(&self, _case: &Case) -> Vec<Invariant> {
-        Vec::new()
-    }
-    /// What is wrong with the outputs together, that no element shows alone; one line each.
-    fn properties(&self, _case: &Case, _inputs: &View, _outputs: &View) -> Vec<String> {
-        Vec::new()
+    pub regions: &'static [&'static str],
+    pub invariants: fn(&Case) -> Vec<Invariant>,
+    /// What is wrong with the outputs (the second view) together, that no element shows alone; one line each.
+    pub properties: fn(&Case, &View, &View) -> Vec<String>,
+    /// Puts the fp64 value and the slack of every element of every output into the sink, in blocks of any order.
+    pub oracle: fn(&Case, &View, &dyn Sink),
+}
+
+impl Op {
+    /// What an op is that says nothing about itself: the rest of a description.
+    pub const NEW: Op = Op {
+        name: "",
+        about: "",
+        axes: MATRIX,
+        attrs: &[],
+        dtypes: FLOATS,
+        default_configs: &["1024x4096", "8192x4096"],
+        check: |_| Ok(()),
+        distinct_rows: None,
+        tensors: |_| Vec::new(),
+        cost: |_, tensors| Cost::of(tensors, 0),
+        derive: |case, tensor, _, _, _| unreachable!("{} derives no input {tensor}", case.op),
+        regions: &["all"],
+        invariants: |_| Vec::new(),
+        properties: |_, _, _| Vec::new(),
+        oracle: |case, _, _| unreachable!("{} has no oracle", case.op),
+    };
+
+    pub fn tensors(&self, case: &Case) -> Vec<TensorSpec> {
+        (self.tensors)(case)
     }
 
-    /// The same oracle as CUDA C++, and the derivation of inputs: judges what a launch left on a card where it lies.
-    fn cuda_oracle(&self) -> &'static str;
-    /// What is wrong if a CUDA oracle finds a property broken, as a predicate: `elements of q … are not x`.
-    fn cuda_property(&self) -> &'static str {
-        "elements break a property of the op"
+    pub fn cost(&self, case: &Case) -> Cost {
+        (self.cost)(case, &self.tensors(case))
+    }
+
+    /// How many rows of the case may be of a kind of their own. Without any, one set of values is like another.
+    pub fn distinct_rows(&self, case: &Case) -> usize {
+        let rows = |t: &TensorSpec| if t.shape.len() > 1 { t.rows() } else { t.elems() };
+        let of_inputs = || self.tensors(case).iter().filter(|t| t.fill.has_kinds()).map(rows).min();
+        self.distinct_rows.map_or_else(|| of_inputs().unwrap_or(usize::MAX), |f| f(case))
     }
 
     /// The contract of a case as records carry it: `x,w -> y`, a tensor changed in place marked with `*`.
-    fn contract(&self, case: &Case) -> String {
+    pub fn contract(&self, case: &Case) -> String {
         let tensors = self.tensors(case);
         let list = |keep: fn(Role) -> bool| {
             let names: Vec<String> = tensors
@@ -130,6 +142,11 @@ pub trait Op: Sync {
         };
         format!("{} -> {}", list(Role::is_input), list(Role::is_output))
     }
+}
+
+/// Elements of a case with axes [`MATRIX`].
+pub fn rows_by_columns(c: &Case) -> u64 {
+    (c.axis("m") * c.axis("n")) as u64
 }
 
 /// Calls `f` on blocks of rows in parallel; a block holds about 64 Ki elements, so that scratch stays small.

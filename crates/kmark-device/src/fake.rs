@@ -35,7 +35,7 @@ impl Device for Fake {
         DeviceId { kind: "fake".into(), name: "fake".into(), id: "0".into() }
     }
 
-    fn problem(&self, _: &'static dyn Op, case: &Case, _: u64) -> Result<Box<dyn Problem>, Fault> {
+    fn problem(&self, _: &'static Op, case: &Case, _: u64) -> Result<Box<dyn Problem>, Fault> {
         unreachable!("the fake device times launches, it has no memory for {}", case.id)
     }
 

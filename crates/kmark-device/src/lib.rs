@@ -162,7 +162,7 @@ pub struct Timed<'a> {
 pub trait Device {
     fn id(&self) -> DeviceId;
     /// The case in this device's memory, filled from `seed`.
-    fn problem(&self, op: &'static dyn Op, case: &Case, seed: u64) -> Result<Box<dyn Problem>, Fault>;
+    fn problem(&self, op: &'static Op, case: &Case, seed: u64) -> Result<Box<dyn Problem>, Fault>;
     /// The clock by which budgets are kept.
     fn now_ns(&self) -> u64;
     fn sample(&self, timed: Timed) -> Result<Sample, Fault>;

@@ -50,7 +50,7 @@ pub enum Kept {
 pub const GLANCE: usize = 4096;
 
 /// Memory that a problem of this case takes beside small change.
-pub fn bytes(op: &dyn Op, case: &Case) -> u64 {
+pub fn bytes(op: &Op, case: &Case) -> u64 {
     let twice = |t: &TensorSpec| if t.role == Role::InOut { 2 } else { 1 };
     op.tensors(case).iter().map(|t| t.bytes() as u64 * twice(t)).sum()
 }
@@ -58,7 +58,7 @@ pub fn bytes(op: &dyn Op, case: &Case) -> u64 {
 /// Verifies an impl on fresh memory: two or more launches of one binding, each with fresh values and poisoned outputs, so
 /// that an output kept from an earlier launch, or from earlier values behind the same pointers, is caught; as many as
 /// show every kind of row to it.
-pub fn verify(device: &dyn Device, op: &'static dyn Op, imp: &dyn Impl, case: &Case) -> Result<Verify, Fault> {
+pub fn verify(device: &dyn Device, op: &'static Op, imp: &dyn Impl, case: &Case) -> Result<Verify, Fault> {
     let mut problem = device.problem(op, case, case.value_seed(op, 0))?;
     let mut launch = imp.bind(device, case, problem.buffers())?;
     problem.reset()?; // binding may have tried itself out
@@ -84,7 +84,7 @@ pub fn verify(device: &dyn Device, op: &'static dyn Op, imp: &dyn Impl, case: &C
 }
 
 /// Computes the derived input number `target` into its memory; `view` holds what it is derived from.
-pub fn derive(op: &dyn Op, case: &Case, view: &View, target: usize, memory: &mut [u8]) {
+pub fn derive(op: &Op, case: &Case, view: &View, target: usize, memory: &mut [u8]) {
     let spec = &view.specs[target];
     let row = if spec.shape.len() > 1 { spec.row_len() } else { 1 };
     let m = spec.elems() / row.max(1);
@@ -96,7 +96,7 @@ pub fn derive(op: &dyn Op, case: &Case, view: &View, target: usize, memory: &mut
     let out = std::sync::Mutex::new(memory);
     by_rows(m, width, |rows| {
         let mut values = vec![0.0; rows.len() * row];
-        op.derive(case, spec.name, view, rows.clone(), &mut values);
+        (op.derive)(case, spec.name, view, rows.clone(), &mut values);
         spec.write(&values, rows.start * row, &mut out.lock().expect("no panic while deriving"));
     });
 }

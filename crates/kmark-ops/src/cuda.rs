@@ -33,10 +33,13 @@ macro_rules! kernel {
 }
 pub(crate) use kernel;
 
-/// The text of an op's `00_oracle.cu`.
+/// A file of ours: its path under `src/`, and its text as it was built in.
+pub struct Source(pub &'static str, pub &'static str);
+
+/// An op's `00_oracle.cu`.
 macro_rules! oracle {
     ($op:literal) => {
-        $crate::cuda::text(
+        $crate::cuda::Source(
             concat!($op, "/cuda/00_oracle.cu"),
             include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/", $op, "/cuda/00_oracle.cu")),
         )
@@ -49,7 +52,7 @@ pub(crate) use oracle;
 pub const SOURCES_VARIABLE: &str = "KMARK_SOURCES";
 
 /// The built-in text, or the file's.
-pub(crate) fn text(path: &str, built_in: &'static str) -> &'static str {
+fn text(path: &str, built_in: &'static str) -> &'static str {
     let Some(folder) = std::env::var_os(SOURCES_VARIABLE) else { return built_in };
     match std::fs::read_to_string(Path::new(&folder).join(path)) {
         Ok(text) => Box::leak(text.into_boxed_str()), // a few files, once per process and case
@@ -94,7 +97,7 @@ const OWN: &[(&str, &str)] = headers![
     "spans.cuh",
 ];
 
-/// Everything that a kernel may include.
+/// Everything that a kernel may include, and the oracle of every op by its name.
 pub fn headers() -> Headers {
     static ALL: OnceLock<Vec<(&str, &str)>> = OnceLock::new();
     ALL.get_or_init(|| {
@@ -103,7 +106,11 @@ pub fn headers() -> Headers {
             let path = format!("../../kmark-device/src/cuda/device/{name}");
             (*name, text(&path, built_in))
         });
-        own.chain(below).chain(added()).collect()
+        let oracles = crate::OPS.iter().map(|entry| {
+            let name = kmark_device::cuda::oracle_name(entry.op);
+            (&*Box::leak(name.into_boxed_str()), text(entry.oracle.0, entry.oracle.1))
+        });
+        own.chain(below).chain(added()).chain(oracles).collect()
     })
 }
 
@@ -139,7 +146,7 @@ pub const ARCHITECTURES: &[&str] = &["sm_80", "sm_86", "sm_89", "sm_90a", "sm_10
 
 pub type Bound = Result<Box<dyn Launch>, Fault>;
 
-fn op_of(case: &Case) -> &'static dyn kmark_core::op::Op {
+fn op_of(case: &Case) -> &'static kmark_core::op::Op {
     crate::find(&case.op).expect("cases are made of known ops").op
 }
 

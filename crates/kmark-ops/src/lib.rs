@@ -36,13 +36,16 @@ mod stream;
 mod swiglu;
 mod swiglu_bwd;
 
+use cuda::Source;
 use kmark_core::op::Op;
 use kmark_device::Impl;
 use mutants::Mutant;
 
 /// An op and everything that computes it.
 pub struct Entry {
-    pub op: &'static dyn Op,
+    pub op: &'static Op,
+    /// The same oracle as CUDA C++, and the derivation of inputs: judges what a launch left on a GPU where it lies.
+    pub oracle: Source,
     pub cpu: &'static [&'static dyn Impl],
     pub cuda: &'static [&'static dyn Impl],
     /// Wrong on purpose; the gate must reject every one (those of `mutants::COMMON` as well).
@@ -97,5 +100,5 @@ impl Entry {
 }
 
 pub fn find(op: &str) -> Option<&'static Entry> {
-    OPS.iter().find(|e| e.op.name() == op).copied()
+    OPS.iter().find(|e| e.op.name == op).copied()
 }

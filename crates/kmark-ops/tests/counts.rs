@@ -80,7 +80,7 @@ impl Visited {
 fn costs_are_what_a_walk_counts() {
     let mut random = Random::new(5, LONGEST);
     for entry in OPS {
-        let walk = walks::WALKS.iter().find(|(name, _)| *name == entry.op.name()).map(|(_, walk)| walk);
+        let walk = walks::WALKS.iter().find(|(name, _)| *name == entry.op.name).map(|(_, walk)| walk);
         for _ in 0..CASES_PER_OP {
             let case = random.case(entry);
             let inputs = Inputs::new(entry.op, &case);

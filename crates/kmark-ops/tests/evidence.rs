@@ -25,12 +25,12 @@ fn every_kernel_has_evidence_of_its_present_text() {
     }
     let how = "run `kmark run smoke --device cuda` on a GPU and put its records there";
     for entry in kmark_ops::OPS {
-        let op = entry.op.name();
+        let op = entry.op.name;
         for kernel in entry.cuda.iter().filter(|k| k.kernel_file().is_some()) {
             let found = seen.iter().any(|(o, i, hash, _)| o == op && i == kernel.name() && *hash == kernel.hash());
             assert!(found, "{op} {} is newer than its evidence; {how}", kernel.name());
         }
-        for dtype in entry.op.dtypes() {
+        for dtype in entry.op.dtypes {
             let found = seen.iter().any(|(o, _, _, d)| o == op && d == dtype.name());
             assert!(found, "{op} has no evidence for {dtype}; {how}");
         }

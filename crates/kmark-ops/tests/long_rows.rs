@@ -17,7 +17,7 @@ fn case(entry: &Entry, dtype: DType, m: u64, n: u64) -> Case {
 }
 
 fn row_ops() -> impl Iterator<Item = &'static &'static Entry> {
-    OPS.iter().filter(|e| e.op.axes().len() == 2 && e.op.axes()[0].name == "m")
+    OPS.iter().filter(|e| e.op.axes.len() == 2 && e.op.axes[0].name == "m")
 }
 
 #[test]

@@ -61,11 +61,11 @@ struct Written {
 
 impl Written {
     /// Adds a case; the first element of its first output is spoilt by `spoil`, relative.
-    fn add(&mut self, op: &'static dyn Op, case: &Case, spoil: f64) {
+    fn add(&mut self, op: &'static Op, case: &Case, spoil: f64) {
         let inputs = Inputs::new(op, case);
         let view = inputs.view();
         let sink = Collect::new(&inputs.specs);
-        op.oracle(case, &view, &sink);
+        (op.oracle)(case, &view, &sink);
         let mut expected = sink.finish(case);
 
         let (mut given, mut outputs) = (Map::new(), Map::new());

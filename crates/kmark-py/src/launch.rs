@@ -42,7 +42,7 @@ impl Adapters {
 impl Impls for Adapters {
     fn find(&self, family: &str, entry: &'static Entry, kind: &str, name: &str) -> Found {
         Python::attach(|py| {
-            let known = self.python.call_method1(py, "has", (entry.op.name(), name));
+            let known = self.python.call_method1(py, "has", (entry.op.name, name));
             match known.and_then(|k| k.extract::<bool>(py)).map_err(|e| explained(py, &self.python, e, true))? {
                 true => {
                     let (python, tools) = (self.python.clone_ref(py), Arc::clone(&self.tools));

@@ -93,7 +93,7 @@ fn lookup(word: &str, dtypes: &[String]) -> Result<Suite> {
         return Ok(Suite { groups: vec![group], ..Suite::default() });
     }
     let suites = suite::BUILT_IN.iter().map(|(n, _)| *n);
-    Err(Error::usage(unknown("suite or op", word, suites.chain(kmark_ops::OPS.iter().map(|e| e.op.name())))))
+    Err(Error::usage(unknown("suite or op", word, suites.chain(kmark_ops::OPS.iter().map(|e| e.op.name)))))
 }
 
 /// What `--dtype`, `--set` and `--configs` change in every group.
@@ -149,8 +149,8 @@ impl Changes {
     }
 
     fn check_names(&self, cases: &[Case]) -> Result<()> {
-        let ops: Vec<&dyn Op> =
-            kmark_ops::OPS.iter().map(|e| e.op).filter(|op| cases.iter().any(|c| c.op == op.name())).collect();
+        let ops: Vec<&Op> =
+            kmark_ops::OPS.iter().map(|e| e.op).filter(|op| cases.iter().any(|c| c.op == op.name)).collect();
         match self.values.keys().find(|name| !ops.iter().any(|op| has_name(*op, name))) {
             Some(name) => {
                 let mut known: Vec<&str> = Vec::new();
@@ -166,23 +166,23 @@ impl Changes {
     }
 }
 
-fn names(op: &dyn Op) -> impl Iterator<Item = &'static str> + use<> {
-    op.axes().iter().map(|a| a.name).chain(op.attrs().iter().map(|a| a.name))
+fn names(op: &Op) -> impl Iterator<Item = &'static str> + use<> {
+    op.axes.iter().map(|a| a.name).chain(op.attrs.iter().map(|a| a.name))
 }
 
-fn has_name(op: &dyn Op, name: &str) -> bool {
+fn has_name(op: &Op, name: &str) -> bool {
     names(op).any(|n| n == name)
 }
 
 fn is_axis(name: &str) -> bool {
-    kmark_ops::OPS.iter().any(|e| e.op.axes().iter().any(|a| a.name == name))
+    kmark_ops::OPS.iter().any(|e| e.op.axes.iter().any(|a| a.name == name))
 }
 
 /// Turns configs into axes by name, so that one of them can be replaced. Distinct values per axis stay.
 fn spread_configs(g: &mut Group) {
     let Some(entry) = kmark_ops::find(&g.op) else { return };
     for config in std::mem::take(&mut g.configs) {
-        for (axis, size) in entry.op.axes().iter().zip(config.split('x')) {
+        for (axis, size) in entry.op.axes.iter().zip(config.split('x')) {
             let values = g.values.entry(axis.name.to_string()).or_default();
             if !values.iter().any(|v| v == size) {
                 values.push(size.to_string());
@@ -261,7 +261,7 @@ fn matches(pattern: &str, name: &str) -> bool {
 /// Every pattern must mean something. Whether some of them mean Python libraries, which are asked for by name only.
 fn check_patterns(patterns: &[String], cases: &[Case], device: Choice) -> Result<bool> {
     let mut known: Vec<&str> = Vec::new();
-    for entry in kmark_ops::OPS.iter().filter(|e| cases.iter().any(|c| c.op == e.op.name())) {
+    for entry in kmark_ops::OPS.iter().filter(|e| cases.iter().any(|c| c.op == e.op.name)) {
         for imp in impls_of(entry, device.kind()) {
             if !known.contains(&imp.name()) {
                 known.push(imp.name());

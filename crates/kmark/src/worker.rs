@@ -83,7 +83,7 @@ pub struct BuiltIn;
 
 impl Impls for BuiltIn {
     fn find(&self, family: &str, entry: &'static Entry, kind: &str, name: &str) -> Found {
-        let missing = || Fault::new(Status::Unavailable, format!("worker {family} has no {} {name}", entry.op.name()));
+        let missing = || Fault::new(Status::Unavailable, format!("worker {family} has no {} {name}", entry.op.name));
         Ok(match family {
             "mutant" => {
                 let all = mutants::of(entry, kind);

@@ -40,7 +40,7 @@ impl Cpu {
 }
 
 /// A case in host memory, whatever device there is.
-pub fn host_problem(op: &'static dyn Op, case: &Case, seed: u64) -> Result<impl Problem + use<>, Fault> {
+pub fn host_problem(op: &'static Op, case: &Case, seed: u64) -> Result<impl Problem + use<>, Fault> {
     problem::HostProblem::new(op, case, seed)
 }
 
@@ -54,7 +54,7 @@ impl Device for Cpu {
         self.id.clone()
     }
 
-    fn problem(&self, op: &'static dyn Op, case: &Case, seed: u64) -> Result<Box<dyn Problem>, Fault> {
+    fn problem(&self, op: &'static Op, case: &Case, seed: u64) -> Result<Box<dyn Problem>, Fault> {
         Ok(Box::new(problem::HostProblem::new(op, case, seed)?))
     }
 

@@ -15,7 +15,7 @@ use kmark_core::record::Status;
 use kmark_core::tensor::{Role, TensorSpec, View};
 
 pub struct HostProblem {
-    op: &'static dyn Op,
+    op: &'static Op,
     case: Case,
     specs: Vec<TensorSpec>,
     buffers: Buffers,
@@ -26,7 +26,7 @@ pub struct HostProblem {
 }
 
 impl HostProblem {
-    pub fn new(op: &'static dyn Op, case: &Case, seed: u64) -> Result<HostProblem, Fault> {
+    pub fn new(op: &'static Op, case: &Case, seed: u64) -> Result<HostProblem, Fault> {
         let specs = op.tensors(case);
         let no_memory =
             |s: &TensorSpec| Fault::new(Status::OutOfMemory, format!("no memory for {} ({} bytes)", s.name, s.bytes()));
@@ -146,10 +146,10 @@ impl Problem for HostProblem {
         };
         let inputs = view(&|i| self.specs[i].role.is_input(), true);
         let outputs = view(&|i| self.specs[i].role.is_output(), false);
-        let gate = Gate::new(&outputs, self.op.regions(), self.op.invariants(&self.case));
-        self.op.oracle(&self.case, &inputs, &gate);
+        let gate = Gate::new(&outputs, self.op.regions, (self.op.invariants)(&self.case));
+        (self.op.oracle)(&self.case, &inputs, &gate);
         let mut verify = gate.finish();
-        verify.problems.extend(self.op.properties(&self.case, &inputs, &outputs));
+        verify.problems.extend((self.op.properties)(&self.case, &inputs, &outputs));
         verify.add_problems(problems);
         Ok(verify)
     }

@@ -24,7 +24,7 @@ impl CardProblem {
         let copies: Vec<_> = self.buffers.0.iter().map(|b| b.read::<u8>()).collect();
         let bytes = copies.iter().zip(&self.specs).map(|(c, s)| s.role.is_input().then_some(&**c)).collect();
         let collect = Collect::new(&self.specs);
-        self.op.oracle(&self.case, &View { specs: &self.specs, bytes }, &collect);
+        (self.op.oracle)(&self.case, &View { specs: &self.specs, bytes }, &collect);
         for (t, expected) in collect.0.into_iter().enumerate() {
             let Some(expected) = expected else { continue };
             let expected = expected.into_inner().expect("no oracle panicked");

@@ -186,7 +186,7 @@ fn parts(text: &str) -> Vec<String> {
 
 /// What expressions may name.
 pub struct Names<'a> {
-    pub op: &'a dyn Op,
+    pub op: &'a Op,
     pub case: &'a Case,
     pub tensors: &'a [TensorSpec],
     pub sms: u32,
@@ -215,7 +215,7 @@ impl Names<'_> {
         if let Some(size) = self.case.axes.get(name) {
             return Some(*size as i64);
         }
-        let attr = self.op.attrs().iter().find(|a| a.name == name)?;
+        let attr = self.op.attrs.iter().find(|a| a.name == name)?;
         let value = self.case.attr(name);
         match attr.kind {
             AttrKind::OneOf(words) if words.contains(&"yes") => Some(i64::from(value == "yes")),

@@ -25,7 +25,7 @@ pub use memory::{Block, Raw};
 pub use nvml::{Nvml, State};
 pub use nvrtc::Nvrtc;
 pub use prelude::{For, prelude};
-pub use problem::{CardProblem, compile_oracle};
+pub use problem::{CardProblem, compile_oracle, oracle_name};
 pub use program::{KernelFile, Program, Text, Wrong};
 
 use crate::buffer::Buffers;
@@ -155,7 +155,7 @@ impl Device for Cuda {
         DeviceId { kind: "cuda".into(), name: self.0.name.clone(), id: self.0.uuid.clone() }
     }
 
-    fn problem(&self, op: &'static dyn Op, case: &Case, seed: u64) -> Result<Box<dyn Problem>, Fault> {
+    fn problem(&self, op: &'static Op, case: &Case, seed: u64) -> Result<Box<dyn Problem>, Fault> {
         Ok(Box::new(CardProblem::new(self, op, case, seed)?))
     }
 

@@ -26,7 +26,7 @@ pub struct Slot {
 
 /// Slots over all combinations of the op's attributes that are words, in the op's order: the same for every case of a
 /// dtype, so that an op has one signature.
-pub fn slots(op: &dyn Op, case: &Case) -> Vec<Slot> {
+pub fn slots(op: &Op, case: &Case) -> Vec<Slot> {
     let mut slots: Vec<Slot> = Vec::new();
     for variant in variants(op, case) {
         let mut after = 0;
@@ -51,9 +51,9 @@ pub fn slots(op: &dyn Op, case: &Case) -> Vec<Slot> {
 
 /// The case with every combination of words for its attributes, first choices first. How memory lies and what type a
 /// weight has changes no signature.
-fn variants(op: &dyn Op, case: &Case) -> Vec<Case> {
+fn variants(op: &Op, case: &Case) -> Vec<Case> {
     let mut all = vec![case.clone()];
-    for attr in op.attrs() {
+    for attr in op.attrs {
         let AttrKind::OneOf(words) = attr.kind else { continue };
         if attr.name == "memory" || words.contains(&"same") {
             continue;
@@ -92,7 +92,7 @@ pub enum For {
 pub const SLOTS: usize = 256;
 
 /// `constants` are axes whose sizes become part of the code.
-pub fn prelude(op: &dyn Op, case: &Case, constants: &[String], reader: For) -> Result<String, String> {
+pub fn prelude(op: &Op, case: &Case, constants: &[String], reader: For) -> Result<String, String> {
     let mut p = String::from("#include \"kmark.cuh\"\n");
     let line = |p: &mut String, text: std::fmt::Arguments| {
         p.write_fmt(text).and_then(|()| p.write_char('\n')).expect("a string takes everything");
@@ -102,7 +102,7 @@ pub fn prelude(op: &dyn Op, case: &Case, constants: &[String], reader: For) -> R
     for s in &slots {
         line(&mut p, format_args!("using {}_t = {};", s.name, type_name(s.dtype)));
     }
-    for attr in op.attrs() {
+    for attr in op.attrs {
         let (upper, value) = (attr.name.to_uppercase().replace('-', "_"), case.attr(attr.name));
         match attr.kind {
             AttrKind::OneOf(words) if words.contains(&"yes") => {
@@ -141,7 +141,7 @@ pub fn prelude(op: &dyn Op, case: &Case, constants: &[String], reader: For) -> R
         line(&mut p, format_args!("[[maybe_unused]] constexpr i64 {} = {size};", name.to_uppercase()));
     }
     if reader == For::Oracle {
-        line(&mut p, format_args!("[[maybe_unused]] constexpr int REGIONS = {}, SLOTS = {SLOTS};", op.regions().len()));
+        line(&mut p, format_args!("[[maybe_unused]] constexpr int REGIONS = {}, SLOTS = {SLOTS};", op.regions.len()));
         line(&mut p, format_args!("#include \"judge.cuh\""));
     }
     line(&mut p, format_args!("{}", args(op, &slots, reader)));
@@ -149,7 +149,7 @@ pub fn prelude(op: &dyn Op, case: &Case, constants: &[String], reader: For) -> R
 }
 
 /// The struct alone.
-fn args(op: &dyn Op, slots: &[Slot], reader: For) -> String {
+fn args(op: &Op, slots: &[Slot], reader: For) -> String {
     let mut text = String::from("struct Args {\n");
     for s in slots.iter().filter(|s| reader == For::Kernel || s.may_be_input) {
         let role = s.spec.as_ref().map_or(if s.may_be_output { Role::Out } else { Role::In }, |t| t.role);
@@ -158,7 +158,7 @@ fn args(op: &dyn Op, slots: &[Slot], reader: For) -> String {
         let (constant, name) = (if constant { "const " } else { "" }, s.name);
         writeln!(text, "    Tensor<{constant}{name}_t> {name};").expect("a string takes everything");
     }
-    let axes: Vec<&str> = op.axes().iter().map(|a| a.name).collect();
+    let axes: Vec<&str> = op.axes.iter().map(|a| a.name).collect();
     writeln!(text, "    i64 {};\n    u8* workspace;", axes.join(", ")).expect("a string takes everything");
     if reader == For::Oracle {
         text.push_str("    u64 seed;\n    RowTally* property;\n");
@@ -172,7 +172,7 @@ fn args(op: &dyn Op, slots: &[Slot], reader: For) -> String {
 /// `Args` as the kernel receives them, up to and including the workspace: words of 8 bytes, in the order of the struct.
 /// `address` gives where a tensor that the case has lies.
 pub fn pack(
-    op: &dyn Op,
+    op: &Op,
     case: &Case,
     slots: &[Slot],
     reader: For,
@@ -188,7 +188,7 @@ pub fn pack(
             _ => words.extend([0; 4]),
         }
     }
-    words.extend(op.axes().iter().map(|a| case.axis(a.name) as u64));
+    words.extend(op.axes.iter().map(|a| case.axis(a.name) as u64));
     words.push(workspace);
     words
 }

@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 pub struct CardProblem {
     pub(super) cuda: Cuda,
-    pub(super) op: &'static dyn Op,
+    pub(super) op: &'static Op,
     pub(super) case: Case,
     pub(super) specs: Vec<TensorSpec>,
     slots: Vec<Slot>,
@@ -108,7 +108,7 @@ impl Layout {
 }
 
 impl CardProblem {
-    pub fn new(cuda: &Cuda, op: &'static dyn Op, case: &Case, seed: u64) -> Result<CardProblem, Fault> {
+    pub fn new(cuda: &Cuda, op: &'static Op, case: &Case, seed: u64) -> Result<CardProblem, Fault> {
         let specs = op.tensors(case);
         let buffers = specs.iter().map(|s| Ok(Buffer::card(s, Block::new(cuda.queue(), s)?)));
         let buffers = Buffers(buffers.collect::<Result<Vec<_>, Fault>>()?);
@@ -134,7 +134,7 @@ impl CardProblem {
     }
 
     pub(super) fn layout(&self) -> Layout {
-        Layout { regions: self.op.regions().len(), tensors: self.specs.len() }
+        Layout { regions: self.op.regions.len(), tensors: self.specs.len() }
     }
 
     pub(super) fn at(&self, tensor: usize) -> Address {
@@ -249,7 +249,7 @@ impl CardProblem {
     /// The tallies of a check as the gate of the host would have them, the worst elements looked up where there is
     /// something to report.
     fn findings(&self, words: &[u64]) -> Result<Findings, Fault> {
-        let (layout, sums) = (self.layout(), row_sums(self.op.invariants(&self.case)));
+        let (layout, sums) = (self.layout(), row_sums((self.op.invariants)(&self.case)));
         let mut all = Findings::new(self.specs.len(), layout.regions, sums.len());
         for (t, spec) in self.specs.iter().enumerate().filter(|(_, s)| s.role.is_output()) {
             for region in 0..layout.regions {
@@ -325,19 +325,26 @@ impl CardProblem {
     }
 }
 
+/// Under what name the source of an op's oracle is kept beside the headers.
+pub fn oracle_name(op: &Op) -> String {
+    format!("{}/00_oracle.cu", op.name)
+}
+
 impl Oracle {
     /// The op's oracle as a file.
     pub fn file(
-        op: &'static dyn Op,
+        op: &'static Op,
         headers: &'static [(&'static str, &'static str)],
     ) -> Result<KernelFile<'static>, Fault> {
-        let (name, text) = (format!("{}/00_oracle.cu", op.name()), op.cuda_oracle());
+        let name = oracle_name(op);
+        let lost = || Fault::new(Status::BuildFailed, format!("there is no {name}"));
+        let (_, text) = headers.iter().find(|(known, _)| *known == name).ok_or_else(lost)?;
         let bad = |e| Fault::new(Status::BuildFailed, format!("{name}: {e}"));
         let directives = Directives::parse(text).map_err(bad)?;
-        Ok(KernelFile { text: Text::Cuda(text.into()), directives, headers, folder: None, name })
+        Ok(KernelFile { text: Text::Cuda((*text).into()), directives, headers, folder: None, name })
     }
 
-    fn load(cuda: &Cuda, op: &'static dyn Op, case: &Case, specs: &[TensorSpec]) -> Result<Oracle, Fault> {
+    fn load(cuda: &Cuda, op: &'static Op, case: &Case, specs: &[TensorSpec]) -> Result<Oracle, Fault> {
         let file = Oracle::file(op, cuda.headers())?;
         let (image, _) = file.compile(cuda.jit(), cuda.arch(), op, case, For::Oracle, "")?;
         let module = Arc::new(cuda.queue().module(&image)?);
@@ -363,7 +370,7 @@ impl Oracle {
 pub fn compile_oracle(
     jit: &super::jit::Jit,
     arch: &str,
-    op: &'static dyn Op,
+    op: &'static Op,
     case: &Case,
     headers: &'static [(&'static str, &'static str)],
 ) -> Result<String, Fault> {
@@ -398,7 +405,7 @@ impl Problem for CardProblem {
             }
             let mut steps = self.oracle.derives.iter().filter(|(name, _)| name == spec.name).peekable();
             if steps.peek().is_none() {
-                let message = format!("the oracle of {} derives no {} ({t})", self.op.name(), spec.name);
+                let message = format!("the oracle of {} derives no {} ({t})", self.op.name, spec.name);
                 return Err(Fault::new(Status::BuildFailed, message));
             }
             steps.try_for_each(|(_, step)| step.launch(self.cuda.queue(), &mut args))?;
@@ -447,11 +454,12 @@ impl Problem for CardProblem {
             problems.extend(changed);
             return Ok(Verify { checks: 1, problems, ..Verify::default() });
         }
-        let sums = row_sums(self.op.invariants(&self.case));
-        let mut verify = self.findings(&words)?.verify(&self.specs, self.op.regions(), &sums);
+        let sums = row_sums((self.op.invariants)(&self.case));
+        let mut verify = self.findings(&words)?.verify(&self.specs, self.op.regions, &sums);
         let broken = &words[self.layout().property()..][..2];
         if broken[0] > 0 {
-            verify.problems.push(format!("{} {}; the first is {}", broken[0], self.op.cuda_property(), broken[1]));
+            let message = format!("{} elements break a property of the op; the first is {}", broken[0], broken[1]);
+            verify.problems.push(message);
         }
         verify.add_problems(problems);
         Ok(verify)

@@ -68,7 +68,7 @@ DEVICE void kmark_race() {
 
 impl KernelFile<'_> {
     /// `Err` says why it does not claim the case on a GPU with `sms` multiprocessors.
-    pub fn claims(&self, op: &dyn Op, case: &Case, sms: u32) -> Result<(), String> {
+    pub fn claims(&self, op: &Op, case: &Case, sms: u32) -> Result<(), String> {
         let tensors = op.tensors(case);
         let names = Names { op, case, tensors: &tensors, sms };
         self.directives.claims(&names)?;
@@ -80,7 +80,7 @@ impl KernelFile<'_> {
         &self,
         jit: &jit::Jit,
         arch: &str,
-        op: &dyn Op,
+        op: &Op,
         case: &Case,
         reader: For,
         more: &str,
@@ -105,7 +105,7 @@ impl KernelFile<'_> {
     pub fn bind(
         &self,
         cuda: &Cuda,
-        op: &dyn Op,
+        op: &Op,
         case: &Case,
         buffers: &Buffers,
         wrong: Option<Wrong>,

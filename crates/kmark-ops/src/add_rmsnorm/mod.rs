@@ -9,12 +9,13 @@ use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::fill::Fill;
 use kmark_core::gate::{Block, Region, Sink, sum_slack};
-use kmark_core::op::{Attr, AttrKind, Axis, MATRIX, MEMORY, Op, WEIGHT_DTYPES, by_rows};
+use kmark_core::op::{Attr, AttrKind, MATRIX, MEMORY, Op, WEIGHT_DTYPES, by_rows, rows_by_columns};
 use kmark_core::tensor::{TensorSpec, View};
 
 pub const ENTRY: Entry = Entry {
-    op: &AddRmsNorm,
+    op: &OP,
     cpu: cpu::IMPLS,
+    oracle: oracle!("add_rmsnorm"),
     cuda: &[&kernel!(
         "add_rmsnorm",
         "01_rows",
@@ -24,93 +25,81 @@ pub const ENTRY: Entry = Entry {
     loose: mutants::LOOSE,
 };
 
-struct AddRmsNorm;
-
 /// The tensors that hold the normalised row and the sum: the inputs themselves in place, else `y` and `z`.
 fn outputs(c: &Case) -> (&'static str, &'static str) {
     if c.attr("form") == "inplace" { ("x", "residual") } else { ("y", "z") }
 }
 
-impl Op for AddRmsNorm {
-    fn name(&self) -> &'static str {
-        "add-rmsnorm"
+const OP: Op = Op {
+    name: "add-rmsnorm",
+    about: "z = x + residual, y = z * rstd(z) * w with z as it is stored or as it was before; in place y becomes x and z becomes residual",
+    axes: MATRIX,
+    attrs: &[
+        Attr { name: "w", kind: WEIGHT_DTYPES, default: "same", about: "dtype of the weight" },
+        Attr { name: "eps", kind: AttrKind::Positive, default: "1e-6", about: "added to the mean square" },
+        Attr {
+            name: "form",
+            kind: AttrKind::OneOf(&["inplace", "out"]),
+            default: "inplace",
+            about: "whether x and residual are overwritten or y and z written",
+        },
+        Attr {
+            name: "sum",
+            kind: AttrKind::OneOf(&["rounded", "exact"]),
+            default: "rounded",
+            about: "whether y is made from the sum as z holds it or from the sum before it is rounded",
+        },
+        MEMORY,
+    ],
+    tensors,
+    cost: |c, tensors| Cost::of(tensors, 5 * rows_by_columns(c)),
+    oracle,
+    ..Op::NEW
+};
+
+fn tensors(c: &Case) -> Vec<TensorSpec> {
+    let (m, n, memory) = (c.axis("m"), c.axis("n"), c.attr("memory"));
+    let fill = Fill::norm_rows(0.0, c.dtype);
+    let w = TensorSpec::input("w", c.attr_dtype("w"), &[n], Fill::Normal { mean: 1.0, std: 0.25 });
+    if c.attr("form") == "inplace" {
+        let inout = |name| TensorSpec::inout(name, c.dtype, &[m, n], fill).laid_out(memory);
+        return vec![inout("x"), inout("residual"), w];
     }
-    fn cuda_oracle(&self) -> &'static str {
-        oracle!("add_rmsnorm")
-    }
-    fn about(&self) -> &'static str {
-        "z = x + residual, y = z * rstd(z) * w with z as it is stored or as it was before; in place y becomes x and z becomes residual"
-    }
-    fn axes(&self) -> &'static [Axis] {
-        MATRIX
-    }
-    fn attrs(&self) -> &'static [Attr] {
-        &[
-            Attr { name: "w", kind: WEIGHT_DTYPES, default: "same", about: "dtype of the weight" },
-            Attr { name: "eps", kind: AttrKind::Positive, default: "1e-6", about: "added to the mean square" },
-            Attr {
-                name: "form",
-                kind: AttrKind::OneOf(&["inplace", "out"]),
-                default: "inplace",
-                about: "whether x and residual are overwritten or y and z written",
-            },
-            Attr {
-                name: "sum",
-                kind: AttrKind::OneOf(&["rounded", "exact"]),
-                default: "rounded",
-                about: "whether y is made from the sum as z holds it or from the sum before it is rounded",
-            },
-            MEMORY,
-        ]
-    }
-    fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
-        let (m, n, memory) = (c.axis("m"), c.axis("n"), c.attr("memory"));
-        let fill = Fill::norm_rows(0.0, c.dtype);
-        let w = TensorSpec::input("w", c.attr_dtype("w"), &[n], Fill::Normal { mean: 1.0, std: 0.25 });
-        if c.attr("form") == "inplace" {
-            let inout = |name| TensorSpec::inout(name, c.dtype, &[m, n], fill).laid_out(memory);
-            return vec![inout("x"), inout("residual"), w];
-        }
-        let input = |name| TensorSpec::input(name, c.dtype, &[m, n], fill).laid_out(memory);
-        let output = |name| TensorSpec::output(name, c.dtype, &[m, n]).laid_out(memory);
-        vec![input("x"), input("residual"), w, output("y"), output("z")]
-    }
-    fn cost(&self, c: &Case) -> Cost {
-        let (m, n) = (c.axis("m") as u64, c.axis("n") as u64);
-        let (e, w) = (c.dtype.size() as u64, c.attr_dtype("w").size() as u64);
-        Cost { bytes_read: 2 * m * n * e + n * w, bytes_written: 2 * m * n * e, flops: 5 * m * n }
-    }
-    fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
-        let (m, n, eps) = (c.axis("m"), c.axis("n"), c.number("eps"));
-        let (y_name, z_name) = outputs(c);
-        let w = inputs.all("w");
-        let rounds = c.attr("sum") == "rounded";
-        let rounding = truth::Rounding::to(c.dtype);
-        by_rows(m, n, |rows| {
-            let (mut y, mut slack, mut loose, mut z) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-            for row in rows.clone() {
-                let (x, residual) = (inputs.take("x", row * n, n), inputs.take("residual", row * n, n));
-                let sum: Vec<f64> = x.iter().zip(&residual).map(|(x, r)| x + r).collect();
-                let normed: Vec<f64> = sum.iter().map(|z| if rounds { c.dtype.round(*z) } else { *z }).collect();
-                let k = sum_slack(c.acc(), truth::nonzero(&normed));
-                let squares = truth::sum(normed.iter().map(|v| v * v)) + n as f64 * eps;
-                let r = 1.0 / (squares / n as f64).sqrt();
-                // The mean square, if the sum or the squares are rounded on the way.
-                let off = normed.iter().map(|z| rounding.square(z * z)).sum::<f64>().sqrt() / squares;
-                for (z, w) in normed.iter().zip(&w) {
-                    let expect = z * r * w;
-                    y.push(expect);
-                    slack.push(k * expect.abs());
-                    loose.push(rounding.of(z * r) * w.abs() + rounding.of(expect) + 1.25 * expect.abs() * off);
-                }
-                z.extend(sum);
+    let input = |name| TensorSpec::input(name, c.dtype, &[m, n], fill).laid_out(memory);
+    let output = |name| TensorSpec::output(name, c.dtype, &[m, n]).laid_out(memory);
+    vec![input("x"), input("residual"), w, output("y"), output("z")]
+}
+
+fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
+    let (m, n, eps) = (c.axis("m"), c.axis("n"), c.number("eps"));
+    let (y_name, z_name) = outputs(c);
+    let w = inputs.all("w");
+    let rounds = c.attr("sum") == "rounded";
+    let rounding = truth::Rounding::to(c.dtype);
+    by_rows(m, n, |rows| {
+        let (mut y, mut slack, mut loose, mut z) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for row in rows.clone() {
+            let (x, residual) = (inputs.take("x", row * n, n), inputs.take("residual", row * n, n));
+            let sum: Vec<f64> = x.iter().zip(&residual).map(|(x, r)| x + r).collect();
+            let normed: Vec<f64> = sum.iter().map(|z| if rounds { c.dtype.round(*z) } else { *z }).collect();
+            let k = sum_slack(c.acc(), truth::nonzero(&normed));
+            let squares = truth::sum(normed.iter().map(|v| v * v)) + n as f64 * eps;
+            let r = 1.0 / (squares / n as f64).sqrt();
+            // The mean square, if the sum or the squares are rounded on the way.
+            let off = normed.iter().map(|z| rounding.square(z * z)).sum::<f64>().sqrt() / squares;
+            for (z, w) in normed.iter().zip(&w) {
+                let expect = z * r * w;
+                y.push(expect);
+                slack.push(k * expect.abs());
+                loose.push(rounding.of(z * r) * w.abs() + rounding.of(expect) + 1.25 * expect.abs() * off);
             }
-            let (start, region, loose) = (rows.start * n, Region::One(0), rounding.loose(&loose));
-            sink.put(Block { tensor: y_name, start, expect: &y, slack: &slack, loose, region });
-            // One addition and one rounding. A sum in f32 on the way does no harm: with 24 bits, at least twice the 11
-            // of f16 and two more, rounding twice is rounding once.
-            let none = vec![0.0; z.len()];
-            sink.put(Block { tensor: z_name, start, expect: &z, slack: &none, loose: &[], region });
-        });
-    }
+            z.extend(sum);
+        }
+        let (start, region, loose) = (rows.start * n, Region::One(0), rounding.loose(&loose));
+        sink.put(Block { tensor: y_name, start, expect: &y, slack: &slack, loose, region });
+        // One addition and one rounding. A sum in f32 on the way does no harm: with 24 bits, at least twice the 11
+        // of f16 and two more, rounding twice is rounding once.
+        let none = vec![0.0; z.len()];
+        sink.put(Block { tensor: z_name, start, expect: &z, slack: &none, loose: &[], region });
+    });
 }

@@ -8,13 +8,14 @@ use crate::truth::attention::{self, Attends, Geometry, Ints, dense};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::gate::Sink;
-use kmark_core::op::{Attr, Axis, MEMORY, Op};
+use kmark_core::op::{MEMORY, Op};
 use kmark_core::tensor::{TensorSpec, View};
 use std::ops::Range;
 
 pub const ENTRY: Entry = Entry {
-    op: &Attention,
+    op: &OP,
     cpu: &[&naive::<Attention>(), &tiled::<Attention>()],
+    oracle: oracle!("attention"),
     cuda: &[
         &kernel!(
             "attention",
@@ -54,49 +55,47 @@ impl Attends for Attention {
     }
 }
 
-impl Op for Attention {
-    fn name(&self) -> &'static str {
-        "attention"
+const OP: Op = Op {
+    name: "attention",
+    about: "o = softmax(scale * q k^T) v per head; causal, window, grouped key heads, lse (natural log) on request",
+    axes: dense::AXES,
+    attrs: &[dense::CAUSAL, attention::WINDOW, attention::SCALE, attention::LSE, dense::LAYOUT, MEMORY],
+    default_configs: &["1x16x16x1024x1024x128", "1x32x8x2048x2048x128"],
+    check,
+    distinct_rows: Some(distinct_rows),
+    tensors,
+    cost,
+    derive,
+    regions: attention::REGIONS,
+    oracle,
+    ..Op::NEW
+};
+
+fn check(c: &Case) -> Result<(), String> {
+    attention::check(c, "queries", c.axis("b") * c.axis("sq"))
+}
+
+fn distinct_rows(c: &Case) -> usize {
+    c.axis("hq") + c.axis("sq") - 1
+}
+
+fn tensors(c: &Case) -> Vec<TensorSpec> {
+    let mut t = dense::inputs(c);
+    t.push(TensorSpec::output("o", c.dtype, &dense::query_shape(c)).laid_out(c.attr("memory")));
+    if c.flag("lse") {
+        t.push(TensorSpec::output("lse", c.acc(), &dense::lse_shape(c)));
     }
-    fn cuda_oracle(&self) -> &'static str {
-        oracle!("attention")
-    }
-    fn about(&self) -> &'static str {
-        "o = softmax(scale * q k^T) v per head; causal, window, grouped key heads, lse (natural log) on request"
-    }
-    fn axes(&self) -> &'static [Axis] {
-        dense::AXES
-    }
-    fn attrs(&self) -> &'static [Attr] {
-        &[dense::CAUSAL, attention::WINDOW, attention::SCALE, attention::LSE, dense::LAYOUT, MEMORY]
-    }
-    fn default_configs(&self) -> &'static [&'static str] {
-        &["1x16x16x1024x1024x128", "1x32x8x2048x2048x128"]
-    }
-    fn check(&self, c: &Case) -> Result<(), String> {
-        attention::check(c, "queries", c.axis("b") * c.axis("sq"))
-    }
-    fn distinct_rows(&self, c: &Case) -> usize {
-        c.axis("hq") + c.axis("sq") - 1
-    }
-    fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
-        let mut t = dense::inputs(c);
-        t.push(TensorSpec::output("o", c.dtype, &dense::query_shape(c)).laid_out(c.attr("memory")));
-        if c.flag("lse") {
-            t.push(TensorSpec::output("lse", c.acc(), &dense::lse_shape(c)));
-        }
-        t
-    }
-    fn cost(&self, c: &Case) -> Cost {
-        attention::cost(c, &dense::geometry(c), 0)
-    }
-    fn derive(&self, c: &Case, tensor: &str, inputs: &View, rows: Range<usize>, out: &mut [f64]) {
-        dense::derive(c, tensor, inputs, rows, out)
-    }
-    fn regions(&self) -> &'static [&'static str] {
-        attention::REGIONS
-    }
-    fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
-        attention::forward::<Attention>(c, inputs, sink)
-    }
+    t
+}
+
+fn cost(c: &Case, _: &[TensorSpec]) -> Cost {
+    attention::cost(c, &dense::geometry(c), 0)
+}
+
+fn derive(c: &Case, tensor: &str, inputs: &View, rows: Range<usize>, out: &mut [f64]) {
+    dense::derive(c, tensor, inputs, rows, out)
+}
+
+fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
+    attention::forward::<Attention>(c, inputs, sink)
 }

@@ -10,13 +10,14 @@ use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::fill::Fill;
 use kmark_core::gate::Sink;
-use kmark_core::op::{Attr, Axis, MEMORY, Op};
+use kmark_core::op::{MEMORY, Op};
 use kmark_core::tensor::{TensorSpec, View};
 use std::ops::Range;
 
 pub const ENTRY: Entry = Entry {
-    op: &AttentionBwd,
+    op: &OP,
     cpu: cpu::IMPLS,
+    oracle: oracle!("attention_bwd"),
     cuda: &[
         &kernel!(
             "attention_bwd",
@@ -33,99 +34,97 @@ pub const ENTRY: Entry = Entry {
     loose: mutants::LOOSE,
 };
 
-struct AttentionBwd;
+const OP: Op = Op {
+    name: "attention-bwd",
+    about: "dq, dk, dv from dout, o and lse: p = exp(scale * q k - lse), ds = p * (dout v - sum(dout * o))",
+    axes: dense::AXES,
+    attrs: &[dense::CAUSAL, attention::WINDOW, attention::SCALE, dense::LAYOUT, MEMORY],
+    default_configs: &["1x16x16x1024x1024x128", "1x32x8x2048x2048x128"],
+    check,
+    distinct_rows: Some(distinct_rows),
+    tensors,
+    cost,
+    derive,
+    oracle,
+    ..Op::NEW
+};
 
-impl Op for AttentionBwd {
-    fn name(&self) -> &'static str {
-        "attention-bwd"
+fn check(c: &Case) -> Result<(), String> {
+    attention::check(c, "queries", c.axis("b") * c.axis("sq"))
+}
+
+fn distinct_rows(c: &Case) -> usize {
+    c.axis("hq") + c.axis("sq") - 1
+}
+
+fn tensors(c: &Case) -> Vec<TensorSpec> {
+    let (queries, keys, memory) = (dense::query_shape(c), dense::key_shape(c), c.attr("memory"));
+    let normal = Fill::Normal { mean: 0.0, std: 1.0 };
+    let mut t = dense::inputs(c);
+    t.extend([
+        TensorSpec::input("o", c.dtype, &queries, Fill::Derived).laid_out(memory),
+        TensorSpec::input("dout", c.dtype, &queries, normal).laid_out(memory),
+        TensorSpec::input("lse", c.acc(), &dense::lse_shape(c), Fill::Derived),
+        TensorSpec::output("dq", c.dtype, &queries).laid_out(memory),
+        TensorSpec::output("dk", c.dtype, &keys).laid_out(memory),
+        TensorSpec::output("dv", c.dtype, &keys).laid_out(memory),
+    ]);
+    t
+}
+
+/// Five products per visible pair: the logits again, dp, dv, dq and dk. Rows of k and v that nobody sees are not
+/// read, but their gradients are written.
+fn cost(c: &Case, _: &[TensorSpec]) -> Cost {
+    let geo = dense::geometry(c);
+    let (e, d) = (c.dtype.size() as u64, geo.dk as u64);
+    let queries = dense::lse_shape(c).iter().product::<usize>() as u64;
+    let keys = (c.axis("b") * c.axis("hkv") * c.axis("sk")) as u64;
+    Cost {
+        bytes_read: (3 * queries + 2 * geo.rows_seen()) * d * e + queries * c.acc().size() as u64,
+        bytes_written: (queries + 2 * keys) * d * e,
+        flops: 10 * geo.pairs() * d,
     }
-    fn cuda_oracle(&self) -> &'static str {
-        oracle!("attention_bwd")
+}
+
+/// `o` and `lse` as the forward op leaves them: a row that sees no key has 0 and minus infinity.
+fn derive(c: &Case, tensor: &str, inputs: &View, rows: Range<usize>, out: &mut [f64]) {
+    if tensor == "q" || tensor == "k" {
+        return dense::derive(c, tensor, inputs, rows, out);
     }
-    fn about(&self) -> &'static str {
-        "dq, dk, dv from dout, o and lse: p = exp(scale * q k - lse), ds = p * (dout v - sum(dout * o))"
-    }
-    fn axes(&self) -> &'static [Axis] {
-        dense::AXES
-    }
-    fn attrs(&self) -> &'static [Attr] {
-        &[dense::CAUSAL, attention::WINDOW, attention::SCALE, dense::LAYOUT, MEMORY]
-    }
-    fn default_configs(&self) -> &'static [&'static str] {
-        &["1x16x16x1024x1024x128", "1x32x8x2048x2048x128"]
-    }
-    fn check(&self, c: &Case) -> Result<(), String> {
-        attention::check(c, "queries", c.axis("b") * c.axis("sq"))
-    }
-    fn distinct_rows(&self, c: &Case) -> usize {
-        c.axis("hq") + c.axis("sq") - 1
-    }
-    fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
-        let (queries, keys, memory) = (dense::query_shape(c), dense::key_shape(c), c.attr("memory"));
-        let normal = Fill::Normal { mean: 0.0, std: 1.0 };
-        let mut t = dense::inputs(c);
-        t.extend([
-            TensorSpec::input("o", c.dtype, &queries, Fill::Derived).laid_out(memory),
-            TensorSpec::input("dout", c.dtype, &queries, normal).laid_out(memory),
-            TensorSpec::input("lse", c.acc(), &dense::lse_shape(c), Fill::Derived),
-            TensorSpec::output("dq", c.dtype, &queries).laid_out(memory),
-            TensorSpec::output("dk", c.dtype, &keys).laid_out(memory),
-            TensorSpec::output("dv", c.dtype, &keys).laid_out(memory),
-        ]);
-        t
-    }
-    /// Five products per visible pair: the logits again, dp, dv, dq and dk. Rows of k and v that nobody sees are not
-    /// read, but their gradients are written.
-    fn cost(&self, c: &Case) -> Cost {
-        let geo = dense::geometry(c);
-        let (e, d) = (c.dtype.size() as u64, geo.dk as u64);
-        let queries = dense::lse_shape(c).iter().product::<usize>() as u64;
-        let keys = (c.axis("b") * c.axis("hkv") * c.axis("sk")) as u64;
-        Cost {
-            bytes_read: (3 * queries + 2 * geo.rows_seen()) * d * e + queries * c.acc().size() as u64,
-            bytes_written: (queries + 2 * keys) * d * e,
-            flops: 10 * geo.pairs() * d,
+    let geo = dense::geometry(c);
+    let [b, hq, sq] = dense::lse_shape(c);
+    let d = geo.dk;
+    // Rows of o are queries of a head, rows of lse all queries of a head.
+    let wanted: Vec<(usize, usize, usize)> = if tensor == "lse" {
+        rows.flat_map(|row| (0..sq).map(move |i| (row / hq, i, row % hq))).collect()
+    } else if c.attr("layout") == "bhsd" {
+        rows.map(|row| (row / sq / hq, row % sq, row / sq % hq)).collect()
+    } else {
+        rows.map(|row| (row / hq / sq, row / hq % sq, row % hq)).collect()
+    };
+    let mut held: Option<((usize, usize), Rows, Rows)> = None;
+    let width = if tensor == "lse" { 1 } else { d };
+    for ((s, i, head), out) in wanted.into_iter().zip(out.chunks_mut(width)) {
+        debug_assert!(s < b);
+        let kv_head = head / geo.group();
+        if held.as_ref().is_none_or(|h| h.0 != (s, kv_head)) {
+            let gather = |name| Rows::gather(inputs, name, d, geo.seqs[s].keys, |j| (geo.k_row)(s, j, kv_head));
+            held = Some(((s, kv_head), gather("k"), gather("v")));
+        }
+        let (_, k, v) = held.as_ref().expect("just gathered");
+        let keys = (geo.visible)(s, i);
+        let q = inputs.take("q", (geo.q_row)(s, i, head) * d, d);
+        let weights = weigh(&q, k, keys.clone(), geo.scale, c.acc());
+        if tensor == "lse" {
+            out[0] = weights.map_or(f64::NEG_INFINITY, |w| w.lse);
+            continue;
+        }
+        for (p, j) in weights.iter().flat_map(|w| &w.p).zip(keys) {
+            out.iter_mut().zip(v.row(j)).for_each(|(o, v)| *o += p * v);
         }
     }
-    /// `o` and `lse` as the forward op leaves them: a row that sees no key has 0 and minus infinity.
-    fn derive(&self, c: &Case, tensor: &str, inputs: &View, rows: Range<usize>, out: &mut [f64]) {
-        if tensor == "q" || tensor == "k" {
-            return dense::derive(c, tensor, inputs, rows, out);
-        }
-        let geo = dense::geometry(c);
-        let [b, hq, sq] = dense::lse_shape(c);
-        let d = geo.dk;
-        // Rows of o are queries of a head, rows of lse all queries of a head.
-        let wanted: Vec<(usize, usize, usize)> = if tensor == "lse" {
-            rows.flat_map(|row| (0..sq).map(move |i| (row / hq, i, row % hq))).collect()
-        } else if c.attr("layout") == "bhsd" {
-            rows.map(|row| (row / sq / hq, row % sq, row / sq % hq)).collect()
-        } else {
-            rows.map(|row| (row / hq / sq, row / hq % sq, row % hq)).collect()
-        };
-        let mut held: Option<((usize, usize), Rows, Rows)> = None;
-        let width = if tensor == "lse" { 1 } else { d };
-        for ((s, i, head), out) in wanted.into_iter().zip(out.chunks_mut(width)) {
-            debug_assert!(s < b);
-            let kv_head = head / geo.group();
-            if held.as_ref().is_none_or(|h| h.0 != (s, kv_head)) {
-                let gather = |name| Rows::gather(inputs, name, d, geo.seqs[s].keys, |j| (geo.k_row)(s, j, kv_head));
-                held = Some(((s, kv_head), gather("k"), gather("v")));
-            }
-            let (_, k, v) = held.as_ref().expect("just gathered");
-            let keys = (geo.visible)(s, i);
-            let q = inputs.take("q", (geo.q_row)(s, i, head) * d, d);
-            let weights = weigh(&q, k, keys.clone(), geo.scale, c.acc());
-            if tensor == "lse" {
-                out[0] = weights.map_or(f64::NEG_INFINITY, |w| w.lse);
-                continue;
-            }
-            for (p, j) in weights.iter().flat_map(|w| &w.p).zip(keys) {
-                out.iter_mut().zip(v.row(j)).for_each(|(o, v)| *o += p * v);
-            }
-        }
-    }
-    fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
-        backward(c, inputs, sink)
-    }
+}
+
+fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
+    backward(c, inputs, sink)
 }

@@ -10,13 +10,14 @@ use kmark_core::cost::Cost;
 use kmark_core::dtype::DType;
 use kmark_core::fill::Fill;
 use kmark_core::gate::Sink;
-use kmark_core::op::{Attr, Axis, MEMORY, Op};
+use kmark_core::op::{Axis, MEMORY, Op};
 use kmark_core::tensor::{TensorSpec, View};
 use std::ops::Range;
 
 pub const ENTRY: Entry = Entry {
-    op: &AttentionDecode,
+    op: &OP,
     cpu: &[&naive::<AttentionDecode>(), &tiled::<AttentionDecode>()],
+    oracle: oracle!("attention_decode"),
     cuda: &[&kernel!(
         "attention_decode",
         "01_split_kv",
@@ -70,82 +71,80 @@ impl Attends for AttentionDecode {
     }
 }
 
-impl Op for AttentionDecode {
-    fn name(&self) -> &'static str {
-        "attention-decode"
+const OP: Op = Op {
+    name: "attention-decode",
+    about: "attention of the last q tokens of each sequence over a paged KV cache (page_table, lengths), causal among them",
+    axes: &[
+        Axis { name: "b", about: "sequences", tries: &[1, 2, 3, 5] },
+        Axis { name: "l", about: "cached tokens of the longest", tries: &[1, 2, 17, 130, 300] },
+        Axis { name: "hq", about: "query heads", tries: &[1, 2, 4, 8] },
+        Axis { name: "hkv", about: "key heads", tries: &[1, 2] },
+        Axis { name: "d", about: "head size", tries: &[1, 8, 24, 64, 64] },
+    ],
+    attrs: &[attention::QUERIES, attention::PAGE, attention::LENGTHS, attention::SCALE, attention::LSE, MEMORY],
+    default_configs: &["32x1024x32x8x128", "128x1024x4x4x128"],
+    check,
+    distinct_rows: Some(distinct_rows),
+    tensors,
+    cost,
+    derive,
+    regions: attention::REGIONS,
+    oracle,
+    ..Op::NEW
+};
+
+fn check(c: &Case) -> Result<(), String> {
+    attention::check(c, "query tokens", c.axis("b") * c.count("q"))
+}
+
+fn distinct_rows(c: &Case) -> usize {
+    c.axis("b") * c.count("q") + c.axis("hq") - 1
+}
+
+fn tensors(c: &Case) -> Vec<TensorSpec> {
+    let [b, hq, hkv, d] = ["b", "hq", "hkv", "d"].map(|a| c.axis(a));
+    let (pages, queries) = (pages(c), c.count("q"));
+    let cache = [pages.pool, pages.page, hkv, d];
+    let memory = c.attr("memory");
+    let mut t = vec![
+        TensorSpec::input("q", c.dtype, &[b, queries, hq, d], Fill::Derived).laid_out(memory),
+        TensorSpec::input("k_cache", c.dtype, &cache, Fill::Derived).laid_out(memory),
+        TensorSpec::input("v_cache", c.dtype, &cache, Fill::Derived).laid_out(memory),
+        TensorSpec::input("page_table", DType::I32, &[b, pages.columns], Fill::Derived),
+        TensorSpec::input("lengths", DType::I32, &[b], Fill::Derived),
+        TensorSpec::output("o", c.dtype, &[b, queries, hq, d]).laid_out(memory),
+    ];
+    if c.flag("lse") {
+        t.push(TensorSpec::output("lse", c.acc(), &[b, queries, hq]));
     }
-    fn cuda_oracle(&self) -> &'static str {
-        oracle!("attention_decode")
-    }
-    fn about(&self) -> &'static str {
-        "attention of the last q tokens of each sequence over a paged KV cache (page_table, lengths), causal among them"
-    }
-    fn axes(&self) -> &'static [Axis] {
-        &[
-            Axis { name: "b", about: "sequences", tries: &[1, 2, 3, 5] },
-            Axis { name: "l", about: "cached tokens of the longest", tries: &[1, 2, 17, 130, 300] },
-            Axis { name: "hq", about: "query heads", tries: &[1, 2, 4, 8] },
-            Axis { name: "hkv", about: "key heads", tries: &[1, 2] },
-            Axis { name: "d", about: "head size", tries: &[1, 8, 24, 64, 64] },
-        ]
-    }
-    fn attrs(&self) -> &'static [Attr] {
-        &[attention::QUERIES, attention::PAGE, attention::LENGTHS, attention::SCALE, attention::LSE, MEMORY]
-    }
-    fn default_configs(&self) -> &'static [&'static str] {
-        &["32x1024x32x8x128", "128x1024x4x4x128"]
-    }
-    fn check(&self, c: &Case) -> Result<(), String> {
-        attention::check(c, "query tokens", c.axis("b") * c.count("q"))
-    }
-    fn distinct_rows(&self, c: &Case) -> usize {
-        c.axis("b") * c.count("q") + c.axis("hq") - 1
-    }
-    fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
-        let [b, hq, hkv, d] = ["b", "hq", "hkv", "d"].map(|a| c.axis(a));
-        let (pages, queries) = (pages(c), c.count("q"));
-        let cache = [pages.pool, pages.page, hkv, d];
-        let memory = c.attr("memory");
-        let mut t = vec![
-            TensorSpec::input("q", c.dtype, &[b, queries, hq, d], Fill::Derived).laid_out(memory),
-            TensorSpec::input("k_cache", c.dtype, &cache, Fill::Derived).laid_out(memory),
-            TensorSpec::input("v_cache", c.dtype, &cache, Fill::Derived).laid_out(memory),
-            TensorSpec::input("page_table", DType::I32, &[b, pages.columns], Fill::Derived),
-            TensorSpec::input("lengths", DType::I32, &[b], Fill::Derived),
-            TensorSpec::output("o", c.dtype, &[b, queries, hq, d]).laid_out(memory),
-        ];
-        if c.flag("lse") {
-            t.push(TensorSpec::output("lse", c.acc(), &[b, queries, hq]));
-        }
-        t
-    }
-    fn cost(&self, c: &Case) -> Cost {
-        attention::cost(c, &AttentionDecode::geometry(c, &attention::no_integers), pages(c).integers())
-    }
-    fn derive(&self, c: &Case, tensor: &str, inputs: &View, rows: Range<usize>, out: &mut [f64]) {
-        let (hq, hkv, pages) = (c.axis("hq"), c.axis("hkv"), pages(c));
-        let spec = inputs.spec(tensor);
-        match tensor {
-            "page_table" => pages.table(c.seed, rows, out),
-            "lengths" => out.iter_mut().zip(rows).for_each(|(o, s)| *o = pages.lengths[s] as f64),
-            "q" => fill_queries(spec, c.seed, rows, out, |row| row / hq + row % hq),
-            _ => {
-                let scatter = pages.scatter(c.seed);
-                let kind = |row: usize| pages.kind(&scatter, row / hkv);
-                match tensor {
-                    "v_cache" => fill_values(spec, c.seed, rows, out, kind),
-                    _ => {
-                        let scale = c.scale(1.0 / (c.axis("d") as f64).sqrt());
-                        fill_keys(spec, c.seed, scale, rows, out, kind)
-                    }
+    t
+}
+
+fn cost(c: &Case, _: &[TensorSpec]) -> Cost {
+    attention::cost(c, &AttentionDecode::geometry(c, &attention::no_integers), pages(c).integers())
+}
+
+fn derive(c: &Case, tensor: &str, inputs: &View, rows: Range<usize>, out: &mut [f64]) {
+    let (hq, hkv, pages) = (c.axis("hq"), c.axis("hkv"), pages(c));
+    let spec = inputs.spec(tensor);
+    match tensor {
+        "page_table" => pages.table(c.seed, rows, out),
+        "lengths" => out.iter_mut().zip(rows).for_each(|(o, s)| *o = pages.lengths[s] as f64),
+        "q" => fill_queries(spec, c.seed, rows, out, |row| row / hq + row % hq),
+        _ => {
+            let scatter = pages.scatter(c.seed);
+            let kind = |row: usize| pages.kind(&scatter, row / hkv);
+            match tensor {
+                "v_cache" => fill_values(spec, c.seed, rows, out, kind),
+                _ => {
+                    let scale = c.scale(1.0 / (c.axis("d") as f64).sqrt());
+                    fill_keys(spec, c.seed, scale, rows, out, kind)
                 }
             }
         }
     }
-    fn regions(&self) -> &'static [&'static str] {
-        attention::REGIONS
-    }
-    fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
-        attention::forward::<AttentionDecode>(c, inputs, sink)
-    }
+}
+
+fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
+    attention::forward::<AttentionDecode>(c, inputs, sink)
 }

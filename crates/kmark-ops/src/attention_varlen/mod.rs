@@ -16,8 +16,9 @@ use kmark_core::tensor::{TensorSpec, View};
 use std::ops::Range;
 
 pub const ENTRY: Entry = Entry {
-    op: &AttentionVarlen,
+    op: &OP,
     cpu: &[&naive::<AttentionVarlen>(), &tiled::<AttentionVarlen>()],
+    oracle: oracle!("attention_varlen"),
     cuda: &[
         &kernel!(
             "attention_varlen",
@@ -124,96 +125,94 @@ impl Attends for AttentionVarlen {
     }
 }
 
-impl Op for AttentionVarlen {
-    fn name(&self) -> &'static str {
-        "attention-varlen"
+const OP: Op = Op {
+    name: "attention-varlen",
+    about: "attention over sequences end to end (cu_q, cu_k): new tokens see a cached prefix and, causally, themselves",
+    axes: &[
+        Axis { name: "b", about: "sequences", tries: &[1, 2, 3, 5] },
+        Axis { name: "s", about: "new tokens of the longest", tries: &[1, 2, 17, 70] },
+        Axis { name: "hq", about: "query heads", tries: &[1, 2, 4] },
+        Axis { name: "hkv", about: "key heads", tries: &[1, 2] },
+        Axis { name: "d", about: "head size", tries: &[1, 8, 24, 64, 64] },
+    ],
+    attrs: &[
+        Attr {
+            name: "prefix",
+            kind: AttrKind::Count(&[0, 1, 40, 130]),
+            default: "0",
+            about: "cached tokens of the longest",
+        },
+        attention::LENGTHS,
+        Attr { name: "causal", kind: YES_NO, default: "yes", about: "whether a query sees no later key" },
+        attention::WINDOW,
+        attention::SCALE,
+        attention::LSE,
+        MEMORY,
+    ],
+    default_configs: &["4x512x16x16x128", "2x2048x32x8x128"],
+    check,
+    distinct_rows: Some(distinct_rows),
+    tensors,
+    cost,
+    derive,
+    regions: attention::REGIONS,
+    oracle,
+    ..Op::NEW
+};
+
+fn check(c: &Case) -> Result<(), String> {
+    attention::check(c, "tokens", c.axis("b") * c.axis("s"))
+}
+
+fn distinct_rows(c: &Case) -> usize {
+    c.axis("s") + c.axis("hq") - 1
+}
+
+fn tensors(c: &Case) -> Vec<TensorSpec> {
+    let [b, hq, hkv, d] = ["b", "hq", "hkv", "d"].map(|a| c.axis(a));
+    let (seqs, memory) = (seqs(c), c.attr("memory"));
+    let tokens: usize = seqs.iter().map(|s| s.queries).sum();
+    let keys: usize = seqs.iter().map(|s| s.keys).sum();
+    let normal = Fill::Normal { mean: 0.0, std: 1.0 };
+    let mut t = vec![
+        TensorSpec::input("q", c.dtype, &[tokens, hq, d], Fill::Derived).laid_out(memory),
+        TensorSpec::input("k", c.dtype, &[keys, hkv, d], Fill::Derived).laid_out(memory),
+        TensorSpec::input("v", c.dtype, &[keys, hkv, d], normal).laid_out(memory),
+        TensorSpec::input("cu_q", DType::I32, &[b + 1], Fill::Derived),
+        TensorSpec::input("cu_k", DType::I32, &[b + 1], Fill::Derived),
+        TensorSpec::output("o", c.dtype, &[tokens, hq, d]).laid_out(memory),
+    ];
+    if c.flag("lse") {
+        t.push(TensorSpec::output("lse", c.acc(), &[tokens, hq]));
     }
-    fn cuda_oracle(&self) -> &'static str {
-        oracle!("attention_varlen")
-    }
-    fn about(&self) -> &'static str {
-        "attention over sequences end to end (cu_q, cu_k): new tokens see a cached prefix and, causally, themselves"
-    }
-    fn axes(&self) -> &'static [Axis] {
-        &[
-            Axis { name: "b", about: "sequences", tries: &[1, 2, 3, 5] },
-            Axis { name: "s", about: "new tokens of the longest", tries: &[1, 2, 17, 70] },
-            Axis { name: "hq", about: "query heads", tries: &[1, 2, 4] },
-            Axis { name: "hkv", about: "key heads", tries: &[1, 2] },
-            Axis { name: "d", about: "head size", tries: &[1, 8, 24, 64, 64] },
-        ]
-    }
-    fn attrs(&self) -> &'static [Attr] {
-        &[
-            Attr {
-                name: "prefix",
-                kind: AttrKind::Count(&[0, 1, 40, 130]),
-                default: "0",
-                about: "cached tokens of the longest",
-            },
-            attention::LENGTHS,
-            Attr { name: "causal", kind: YES_NO, default: "yes", about: "whether a query sees no later key" },
-            attention::WINDOW,
-            attention::SCALE,
-            attention::LSE,
-            MEMORY,
-        ]
-    }
-    fn default_configs(&self) -> &'static [&'static str] {
-        &["4x512x16x16x128", "2x2048x32x8x128"]
-    }
-    fn check(&self, c: &Case) -> Result<(), String> {
-        attention::check(c, "tokens", c.axis("b") * c.axis("s"))
-    }
-    fn distinct_rows(&self, c: &Case) -> usize {
-        c.axis("s") + c.axis("hq") - 1
-    }
-    fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
-        let [b, hq, hkv, d] = ["b", "hq", "hkv", "d"].map(|a| c.axis(a));
-        let (seqs, memory) = (seqs(c), c.attr("memory"));
-        let tokens: usize = seqs.iter().map(|s| s.queries).sum();
-        let keys: usize = seqs.iter().map(|s| s.keys).sum();
-        let normal = Fill::Normal { mean: 0.0, std: 1.0 };
-        let mut t = vec![
-            TensorSpec::input("q", c.dtype, &[tokens, hq, d], Fill::Derived).laid_out(memory),
-            TensorSpec::input("k", c.dtype, &[keys, hkv, d], Fill::Derived).laid_out(memory),
-            TensorSpec::input("v", c.dtype, &[keys, hkv, d], normal).laid_out(memory),
-            TensorSpec::input("cu_q", DType::I32, &[b + 1], Fill::Derived),
-            TensorSpec::input("cu_k", DType::I32, &[b + 1], Fill::Derived),
-            TensorSpec::output("o", c.dtype, &[tokens, hq, d]).laid_out(memory),
-        ];
-        if c.flag("lse") {
-            t.push(TensorSpec::output("lse", c.acc(), &[tokens, hq]));
+    t
+}
+
+fn cost(c: &Case, _: &[TensorSpec]) -> Cost {
+    attention::cost(c, &AttentionVarlen::geometry(c, &attention::no_integers), 2 * (c.axis("b") as u64 + 1))
+}
+
+fn derive(c: &Case, tensor: &str, inputs: &View, rows: Range<usize>, out: &mut [f64]) {
+    let (hq, hkv, seqs) = (c.axis("hq"), c.axis("hkv"), seqs(c));
+    let cu_k = starts(seqs.iter().map(|s| s.keys));
+    let cu_q = || starts(seqs.iter().map(|s| s.queries));
+    let copy =
+        |from: &[usize], out: &mut [f64]| out.iter_mut().zip(&from[rows.clone()]).for_each(|(o, v)| *o = *v as f64);
+    match tensor {
+        "cu_q" => copy(&cu_q(), out),
+        "cu_k" => copy(&cu_k, out),
+        "q" => fill_queries(inputs.spec("q"), c.seed, rows, out, |row| row / hq + row % hq),
+        _ => {
+            let scale = AttentionVarlen::geometry(c, &attention::no_integers).scale;
+            fill_keys(inputs.spec("k"), c.seed, scale, rows, out, |row| {
+                let token = row / hkv;
+                let s = cu_k.partition_point(|start| *start <= token) - 1;
+                kind(token - cu_k[s], seqs[s].keys)
+            })
         }
-        t
     }
-    fn cost(&self, c: &Case) -> Cost {
-        attention::cost(c, &AttentionVarlen::geometry(c, &attention::no_integers), 2 * (c.axis("b") as u64 + 1))
-    }
-    fn derive(&self, c: &Case, tensor: &str, inputs: &View, rows: Range<usize>, out: &mut [f64]) {
-        let (hq, hkv, seqs) = (c.axis("hq"), c.axis("hkv"), seqs(c));
-        let cu_k = starts(seqs.iter().map(|s| s.keys));
-        let cu_q = || starts(seqs.iter().map(|s| s.queries));
-        let copy =
-            |from: &[usize], out: &mut [f64]| out.iter_mut().zip(&from[rows.clone()]).for_each(|(o, v)| *o = *v as f64);
-        match tensor {
-            "cu_q" => copy(&cu_q(), out),
-            "cu_k" => copy(&cu_k, out),
-            "q" => fill_queries(inputs.spec("q"), c.seed, rows, out, |row| row / hq + row % hq),
-            _ => {
-                let scale = AttentionVarlen::geometry(c, &attention::no_integers).scale;
-                fill_keys(inputs.spec("k"), c.seed, scale, rows, out, |row| {
-                    let token = row / hkv;
-                    let s = cu_k.partition_point(|start| *start <= token) - 1;
-                    kind(token - cu_k[s], seqs[s].keys)
-                })
-            }
-        }
-    }
-    fn regions(&self) -> &'static [&'static str] {
-        attention::REGIONS
-    }
-    fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
-        attention::forward::<AttentionVarlen>(c, inputs, sink)
-    }
+}
+
+fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
+    attention::forward::<AttentionVarlen>(c, inputs, sink)
 }

@@ -10,12 +10,13 @@ use kmark_core::cost::Cost;
 use kmark_core::dtype::DType;
 use kmark_core::fill::Fill;
 use kmark_core::gate::{Block, Region, Sink, sum_slack};
-use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op, by_rows};
+use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op, by_rows, rows_by_columns};
 use kmark_core::tensor::{TensorSpec, View};
 
 pub const ENTRY: Entry = Entry {
-    op: &CrossEntropy,
+    op: &OP,
     cpu: cpu::IMPLS,
+    oracle: oracle!("cross_entropy"),
     cuda: &[&kernel!(
         "cross_entropy",
         "01_online",
@@ -25,74 +26,61 @@ pub const ENTRY: Entry = Entry {
     loose: &[],
 };
 
-struct CrossEntropy;
-
 const COUNTED: u8 = 0;
 const IGNORED: u8 = 1;
 
-impl Op for CrossEntropy {
-    fn name(&self) -> &'static str {
-        "cross-entropy"
-    }
-    fn cuda_oracle(&self) -> &'static str {
-        oracle!("cross_entropy")
-    }
-    fn about(&self) -> &'static str {
-        "lse = log(sum(exp(x))) and loss = lse - x[target] per row; the loss of an ignored row is 0"
-    }
-    fn axes(&self) -> &'static [Axis] {
-        &[Axis { name: "m", about: "rows", tries: &[] }, Axis { name: "n", about: "classes", tries: &[] }]
-    }
-    fn attrs(&self) -> &'static [Attr] {
-        &[
-            Attr { name: "ignore", kind: AttrKind::Integer, default: "-100", about: "target of a row that is ignored" },
-            MEMORY,
-        ]
-    }
-    fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
-        let (m, n) = (c.axis("m"), c.axis("n"));
-        let classes = Fill::Classes { classes: n, ignore: c.number("ignore") as i64 };
-        let x = TensorSpec::input("x", c.dtype, &[m, n], Fill::logits(c.dtype));
-        vec![
-            x.laid_out(c.attr("memory")),
-            TensorSpec::input("target", DType::I64, &[m], classes),
-            TensorSpec::output("loss", c.acc(), &[m]),
-            TensorSpec::output("lse", c.acc(), &[m]),
-        ]
-    }
-    fn cost(&self, c: &Case) -> Cost {
-        let (m, n, e) = (c.axis("m") as u64, c.axis("n") as u64, c.dtype.size() as u64);
-        // Maximum, difference, exponential, sum.
-        Cost { bytes_read: m * n * e + 8 * m, bytes_written: 2 * m * c.acc().size() as u64, flops: 4 * m * n }
-    }
-    fn regions(&self) -> &'static [&'static str] {
-        &["counted", "ignored"]
-    }
-    fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
-        let (m, n, ignore) = (c.axis("m"), c.axis("n"), c.number("ignore"));
-        let target = inputs.all("target");
-        let (k, u) = (sum_slack(c.acc(), n), c.acc().unit());
-        by_rows(m, n, |rows| {
-            let (mut loss, mut loss_slack) = (Vec::new(), Vec::new());
-            let (mut lse, mut lse_slack) = (Vec::new(), Vec::new());
-            let mut regions = Vec::new();
-            for row in rows.clone() {
-                let x = inputs.take("x", row * n, n);
-                let s = truth::softmax(&x);
-                let log = s.total.ln();
-                // The sum is off by k relatively and by the rounded arguments of exp; then a logarithm and a sum.
-                let off = k + u * (s.drift + 2.0 * (s.max.abs() + log));
-                lse.push(s.max + log);
-                lse_slack.push(off);
-                let counted = target[row] != ignore;
-                let x_t = if counted { x[target[row] as usize] } else { 0.0 };
-                loss.push(if counted { log + (s.max - x_t) } else { 0.0 });
-                loss_slack.push(if counted { off + u * ((s.max + log).abs() + x_t.abs()) } else { 0.0 });
-                regions.push(if counted { COUNTED } else { IGNORED });
-            }
-            let (start, region) = (rows.start, Region::Each(&regions));
-            sink.put(Block { tensor: "loss", start, expect: &loss, slack: &loss_slack, loose: &[], region });
-            sink.put(Block { tensor: "lse", start, expect: &lse, slack: &lse_slack, loose: &[], region });
-        });
-    }
+const OP: Op = Op {
+    name: "cross-entropy",
+    about: "lse = log(sum(exp(x))) and loss = lse - x[target] per row; the loss of an ignored row is 0",
+    axes: &[Axis { name: "m", about: "rows", tries: &[] }, Axis { name: "n", about: "classes", tries: &[] }],
+    attrs: &[
+        Attr { name: "ignore", kind: AttrKind::Integer, default: "-100", about: "target of a row that is ignored" },
+        MEMORY,
+    ],
+    tensors,
+    // Maximum, difference, exponential, sum.
+    cost: |c, tensors| Cost::of(tensors, 4 * rows_by_columns(c)),
+    regions: &["counted", "ignored"],
+    oracle,
+    ..Op::NEW
+};
+
+fn tensors(c: &Case) -> Vec<TensorSpec> {
+    let (m, n) = (c.axis("m"), c.axis("n"));
+    let classes = Fill::Classes { classes: n, ignore: c.number("ignore") as i64 };
+    let x = TensorSpec::input("x", c.dtype, &[m, n], Fill::logits(c.dtype));
+    vec![
+        x.laid_out(c.attr("memory")),
+        TensorSpec::input("target", DType::I64, &[m], classes),
+        TensorSpec::output("loss", c.acc(), &[m]),
+        TensorSpec::output("lse", c.acc(), &[m]),
+    ]
+}
+
+fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
+    let (m, n, ignore) = (c.axis("m"), c.axis("n"), c.number("ignore"));
+    let target = inputs.all("target");
+    let (k, u) = (sum_slack(c.acc(), n), c.acc().unit());
+    by_rows(m, n, |rows| {
+        let (mut loss, mut loss_slack) = (Vec::new(), Vec::new());
+        let (mut lse, mut lse_slack) = (Vec::new(), Vec::new());
+        let mut regions = Vec::new();
+        for row in rows.clone() {
+            let x = inputs.take("x", row * n, n);
+            let s = truth::softmax(&x);
+            let log = s.total.ln();
+            // The sum is off by k relatively and by the rounded arguments of exp; then a logarithm and a sum.
+            let off = k + u * (s.drift + 2.0 * (s.max.abs() + log));
+            lse.push(s.max + log);
+            lse_slack.push(off);
+            let counted = target[row] != ignore;
+            let x_t = if counted { x[target[row] as usize] } else { 0.0 };
+            loss.push(if counted { log + (s.max - x_t) } else { 0.0 });
+            loss_slack.push(if counted { off + u * ((s.max + log).abs() + x_t.abs()) } else { 0.0 });
+            regions.push(if counted { COUNTED } else { IGNORED });
+        }
+        let (start, region) = (rows.start, Region::Each(&regions));
+        sink.put(Block { tensor: "loss", start, expect: &loss, slack: &loss_slack, loose: &[], region });
+        sink.put(Block { tensor: "lse", start, expect: &lse, slack: &lse_slack, loose: &[], region });
+    });
 }

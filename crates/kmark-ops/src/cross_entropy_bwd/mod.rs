@@ -10,13 +10,14 @@ use kmark_core::cost::Cost;
 use kmark_core::dtype::DType;
 use kmark_core::fill::Fill;
 use kmark_core::gate::{Block, Region, Sink};
-use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op, by_rows};
+use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op, by_rows, rows_by_columns};
 use kmark_core::tensor::{TensorSpec, View};
 use std::ops::Range;
 
 pub const ENTRY: Entry = Entry {
-    op: &CrossEntropyBwd,
+    op: &OP,
     cpu: cpu::IMPLS,
+    oracle: oracle!("cross_entropy_bwd"),
     cuda: &[&kernel!(
         "cross_entropy_bwd",
         "01_tiles",
@@ -26,72 +27,60 @@ pub const ENTRY: Entry = Entry {
     loose: mutants::LOOSE,
 };
 
-struct CrossEntropyBwd;
+const OP: Op = Op {
+    name: "cross-entropy-bwd",
+    about: "dx = dloss * (exp(x - lse) - onehot(target)) per row, lse as the forward saved it; an ignored row is 0",
+    axes: &[Axis { name: "m", about: "rows", tries: &[] }, Axis { name: "n", about: "classes", tries: &[] }],
+    attrs: &[
+        Attr { name: "ignore", kind: AttrKind::Integer, default: "-100", about: "target of a row that is ignored" },
+        MEMORY,
+    ],
+    tensors,
+    // Difference, exponential, scale.
+    cost: |c, tensors| Cost::of(tensors, 3 * rows_by_columns(c)),
+    derive,
+    regions: truth::CLASS_REGIONS,
+    oracle,
+    ..Op::NEW
+};
 
-impl Op for CrossEntropyBwd {
-    fn name(&self) -> &'static str {
-        "cross-entropy-bwd"
+fn tensors(c: &Case) -> Vec<TensorSpec> {
+    let (m, n) = (c.axis("m"), c.axis("n"));
+    let classes = Fill::Classes { classes: n, ignore: c.number("ignore") as i64 };
+    vec![
+        TensorSpec::input("x", c.dtype, &[m, n], Fill::logits(c.dtype)).laid_out(c.attr("memory")),
+        TensorSpec::input("target", DType::I64, &[m], classes),
+        TensorSpec::input("dloss", c.acc(), &[m], Fill::Normal { mean: 0.0, std: 1.0 }),
+        TensorSpec::input("lse", c.acc(), &[m], Fill::Derived),
+        TensorSpec::output("dx", c.dtype, &[m, n]).laid_out(c.attr("memory")),
+    ]
+}
+
+fn derive(c: &Case, _: &str, inputs: &View, rows: Range<usize>, out: &mut [f64]) {
+    let n = c.axis("n");
+    for (row, lse) in rows.zip(out) {
+        let s = truth::softmax(&inputs.take("x", row * n, n));
+        *lse = s.max + s.total.ln();
     }
-    fn cuda_oracle(&self) -> &'static str {
-        oracle!("cross_entropy_bwd")
-    }
-    fn about(&self) -> &'static str {
-        "dx = dloss * (exp(x - lse) - onehot(target)) per row, lse as the forward saved it; an ignored row is 0"
-    }
-    fn axes(&self) -> &'static [Axis] {
-        &[Axis { name: "m", about: "rows", tries: &[] }, Axis { name: "n", about: "classes", tries: &[] }]
-    }
-    fn attrs(&self) -> &'static [Attr] {
-        &[
-            Attr { name: "ignore", kind: AttrKind::Integer, default: "-100", about: "target of a row that is ignored" },
-            MEMORY,
-        ]
-    }
-    fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
-        let (m, n) = (c.axis("m"), c.axis("n"));
-        let classes = Fill::Classes { classes: n, ignore: c.number("ignore") as i64 };
-        vec![
-            TensorSpec::input("x", c.dtype, &[m, n], Fill::logits(c.dtype)).laid_out(c.attr("memory")),
-            TensorSpec::input("target", DType::I64, &[m], classes),
-            TensorSpec::input("dloss", c.acc(), &[m], Fill::Normal { mean: 0.0, std: 1.0 }),
-            TensorSpec::input("lse", c.acc(), &[m], Fill::Derived),
-            TensorSpec::output("dx", c.dtype, &[m, n]).laid_out(c.attr("memory")),
-        ]
-    }
-    fn cost(&self, c: &Case) -> Cost {
-        let (m, n, e) = (c.axis("m") as u64, c.axis("n") as u64, c.dtype.size() as u64);
-        let read = m * n * e + m * (8 + 2 * c.acc().size() as u64);
-        // Difference, exponential, scale.
-        Cost { bytes_read: read, bytes_written: m * n * e, flops: 3 * m * n }
-    }
-    fn derive(&self, c: &Case, _: &str, inputs: &View, rows: Range<usize>, out: &mut [f64]) {
-        let n = c.axis("n");
-        for (row, lse) in rows.zip(out) {
-            let s = truth::softmax(&inputs.take("x", row * n, n));
-            *lse = s.max + s.total.ln();
+}
+
+fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
+    let (m, n, ignore) = (c.axis("m"), c.axis("n"), c.number("ignore"));
+    let (target, dloss, lse) = (inputs.all("target"), inputs.all("dloss"), inputs.all("lse"));
+    let u = c.acc().unit();
+    by_rows(m, n, |rows| {
+        let mut out = truth::ClassGradient::new(c);
+        for row in rows.clone() {
+            let x = inputs.take("x", row * n, n);
+            let target = (target[row] != ignore).then_some(target[row] as usize);
+            let lse = lse[row];
+            // A few roundings, and the rounded argument of exp: kernels scale x and lse to base 2 each for itself.
+            let p = x
+                .iter()
+                .map(|x| (truth::exp_of_difference(*x, lse), u * (8.0 + truth::ARGUMENT * (x.abs() + lse.abs()))));
+            out.row(dloss[row], target, p);
         }
-    }
-    fn regions(&self) -> &'static [&'static str] {
-        truth::CLASS_REGIONS
-    }
-    fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
-        let (m, n, ignore) = (c.axis("m"), c.axis("n"), c.number("ignore"));
-        let (target, dloss, lse) = (inputs.all("target"), inputs.all("dloss"), inputs.all("lse"));
-        let u = c.acc().unit();
-        by_rows(m, n, |rows| {
-            let mut out = truth::ClassGradient::new(c);
-            for row in rows.clone() {
-                let x = inputs.take("x", row * n, n);
-                let target = (target[row] != ignore).then_some(target[row] as usize);
-                let lse = lse[row];
-                // A few roundings, and the rounded argument of exp: kernels scale x and lse to base 2 each for itself.
-                let p = x
-                    .iter()
-                    .map(|x| (truth::exp_of_difference(*x, lse), u * (8.0 + truth::ARGUMENT * (x.abs() + lse.abs()))));
-                out.row(dloss[row], target, p);
-            }
-            let (start, region, loose) = (rows.start * n, Region::Each(&out.regions), out.loose());
-            sink.put(Block { tensor: "dx", start, expect: &out.dx, slack: &out.slack, loose, region });
-        });
-    }
+        let (start, region, loose) = (rows.start * n, Region::Each(&out.regions), out.loose());
+        sink.put(Block { tensor: "dx", start, expect: &out.dx, slack: &out.slack, loose, region });
+    });
 }

@@ -10,12 +10,13 @@ use kmark_core::cost::Cost;
 use kmark_core::dtype::DType;
 use kmark_core::fill::Fill;
 use kmark_core::gate::{Block, Invariant, Region, Sink, sum_slack};
-use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op, by_rows};
+use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op, by_rows, rows_by_columns};
 use kmark_core::tensor::{TensorSpec, View};
 
 pub const ENTRY: Entry = Entry {
-    op: &CrossEntropyFwdBwd,
+    op: &OP,
     cpu: cpu::IMPLS,
+    oracle: oracle!("cross_entropy_fwd_bwd"),
     cuda: &[&kernel!(
         "cross_entropy_fwd_bwd",
         "01_kept",
@@ -25,68 +26,56 @@ pub const ENTRY: Entry = Entry {
     loose: mutants::LOOSE,
 };
 
-struct CrossEntropyFwdBwd;
+const OP: Op = Op {
+    name: "cross-entropy-fwd-bwd",
+    about: "dx = dloss * (softmax(x) - onehot(target)) per row; an ignored row is 0",
+    axes: &[Axis { name: "m", about: "rows", tries: &[] }, Axis { name: "n", about: "classes", tries: &[] }],
+    attrs: &[
+        Attr { name: "ignore", kind: AttrKind::Integer, default: "-100", about: "target of a row that is ignored" },
+        MEMORY,
+    ],
+    tensors,
+    // Maximum, difference, exponential, sum, scale.
+    cost: |c, tensors| Cost::of(tensors, 5 * rows_by_columns(c)),
+    regions: truth::CLASS_REGIONS,
+    invariants,
+    oracle,
+    ..Op::NEW
+};
 
-impl Op for CrossEntropyFwdBwd {
-    fn name(&self) -> &'static str {
-        "cross-entropy-fwd-bwd"
-    }
-    fn cuda_oracle(&self) -> &'static str {
-        oracle!("cross_entropy_fwd_bwd")
-    }
-    fn about(&self) -> &'static str {
-        "dx = dloss * (softmax(x) - onehot(target)) per row; an ignored row is 0"
-    }
-    fn axes(&self) -> &'static [Axis] {
-        &[Axis { name: "m", about: "rows", tries: &[] }, Axis { name: "n", about: "classes", tries: &[] }]
-    }
-    fn attrs(&self) -> &'static [Attr] {
-        &[
-            Attr { name: "ignore", kind: AttrKind::Integer, default: "-100", about: "target of a row that is ignored" },
-            MEMORY,
-        ]
-    }
-    fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
-        let (m, n) = (c.axis("m"), c.axis("n"));
-        let classes = Fill::Classes { classes: n, ignore: c.number("ignore") as i64 };
-        vec![
-            TensorSpec::input("x", c.dtype, &[m, n], Fill::logits(c.dtype)).laid_out(c.attr("memory")),
-            TensorSpec::input("target", DType::I64, &[m], classes),
-            TensorSpec::input("dloss", c.acc(), &[m], Fill::Normal { mean: 0.0, std: 1.0 }),
-            TensorSpec::output("dx", c.dtype, &[m, n]).laid_out(c.attr("memory")),
-        ]
-    }
-    fn cost(&self, c: &Case) -> Cost {
-        let (m, n, e) = (c.axis("m") as u64, c.axis("n") as u64, c.dtype.size() as u64);
-        let read = m * n * e + m * (8 + c.acc().size() as u64);
-        // Maximum, difference, exponential, sum, scale.
-        Cost { bytes_read: read, bytes_written: m * n * e, flops: 5 * m * n }
-    }
-    fn regions(&self) -> &'static [&'static str] {
-        truth::CLASS_REGIONS
-    }
-    fn invariants(&self, _: &Case) -> Vec<Invariant> {
-        vec![Invariant::RowSum { tensor: "dx", to: 0.0 }]
-    }
-    fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
-        let (m, n, ignore) = (c.axis("m"), c.axis("n"), c.number("ignore"));
-        let (target, dloss) = (inputs.all("target"), inputs.all("dloss"));
-        let (k, u) = (sum_slack(c.acc(), n), c.acc().unit());
-        by_rows(m, n, |rows| {
-            let mut out = truth::ClassGradient::new(c);
-            for row in rows.clone() {
-                let x = inputs.take("x", row * n, n);
-                let target = (target[row] != ignore).then_some(target[row] as usize);
-                let s = truth::softmax(&x);
-                let lse = s.max + s.total.ln();
-                // As in softmax, with the sum's own share of the rounded arguments; and as in the backward alone, for
-                // kernels that go by way of lse, and scale it and x to base 2 each for itself.
-                let off = |x: f64| k + u * (truth::ARGUMENT * (s.max - x + x.abs() + lse.abs()) + s.drift);
-                let p = x.iter().zip(&s.p).map(|(x, p)| (*p, off(*x)));
-                out.row(dloss[row], target, p);
-            }
-            let (start, region, loose) = (rows.start * n, Region::Each(&out.regions), out.loose());
-            sink.put(Block { tensor: "dx", start, expect: &out.dx, slack: &out.slack, loose, region });
-        });
-    }
+fn tensors(c: &Case) -> Vec<TensorSpec> {
+    let (m, n) = (c.axis("m"), c.axis("n"));
+    let classes = Fill::Classes { classes: n, ignore: c.number("ignore") as i64 };
+    vec![
+        TensorSpec::input("x", c.dtype, &[m, n], Fill::logits(c.dtype)).laid_out(c.attr("memory")),
+        TensorSpec::input("target", DType::I64, &[m], classes),
+        TensorSpec::input("dloss", c.acc(), &[m], Fill::Normal { mean: 0.0, std: 1.0 }),
+        TensorSpec::output("dx", c.dtype, &[m, n]).laid_out(c.attr("memory")),
+    ]
+}
+
+fn invariants(_: &Case) -> Vec<Invariant> {
+    vec![Invariant::RowSum { tensor: "dx", to: 0.0 }]
+}
+
+fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
+    let (m, n, ignore) = (c.axis("m"), c.axis("n"), c.number("ignore"));
+    let (target, dloss) = (inputs.all("target"), inputs.all("dloss"));
+    let (k, u) = (sum_slack(c.acc(), n), c.acc().unit());
+    by_rows(m, n, |rows| {
+        let mut out = truth::ClassGradient::new(c);
+        for row in rows.clone() {
+            let x = inputs.take("x", row * n, n);
+            let target = (target[row] != ignore).then_some(target[row] as usize);
+            let s = truth::softmax(&x);
+            let lse = s.max + s.total.ln();
+            // As in softmax, with the sum's own share of the rounded arguments; and as in the backward alone, for
+            // kernels that go by way of lse, and scale it and x to base 2 each for itself.
+            let off = |x: f64| k + u * (truth::ARGUMENT * (s.max - x + x.abs() + lse.abs()) + s.drift);
+            let p = x.iter().zip(&s.p).map(|(x, p)| (*p, off(*x)));
+            out.row(dloss[row], target, p);
+        }
+        let (start, region, loose) = (rows.start * n, Region::Each(&out.regions), out.loose());
+        sink.put(Block { tensor: "dx", start, expect: &out.dx, slack: &out.slack, loose, region });
+    });
 }

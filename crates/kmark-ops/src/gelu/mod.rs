@@ -9,19 +9,18 @@ use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::fill::Fill;
 use kmark_core::gate::{Block, Region, Sink};
-use kmark_core::op::{Attr, AttrKind, Axis, MATRIX, MEMORY, Op, by_rows};
+use kmark_core::op::{Attr, AttrKind, MATRIX, MEMORY, Op, by_rows, rows_by_columns};
 use kmark_core::tensor::{TensorSpec, View};
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, SQRT_2};
 
 pub const ENTRY: Entry = Entry {
-    op: &Gelu,
+    op: &OP,
     cpu: cpu::IMPLS,
+    oracle: oracle!("gelu"),
     cuda: &[&kernel!("gelu", "01_vectors", "Four vectors per thread")],
     mutants: mutants::MUTANTS,
     loose: mutants::LOOSE,
 };
-
-struct Gelu;
 
 /// Factor of the cube in the tanh form.
 const CUBE: f64 = 0.044715;
@@ -39,58 +38,51 @@ fn by_tanh(x: f64) -> f64 {
     x / (1.0 + (-2.0 * z).exp())
 }
 
-impl Op for Gelu {
-    fn name(&self) -> &'static str {
-        "gelu"
-    }
-    fn cuda_oracle(&self) -> &'static str {
-        oracle!("gelu")
-    }
-    fn about(&self) -> &'static str {
-        "y = 0.5 x (1 + erf(x / sqrt 2)); tanh: y = 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))"
-    }
-    fn axes(&self) -> &'static [Axis] {
-        MATRIX
-    }
-    fn attrs(&self) -> &'static [Attr] {
-        &[
-            Attr { name: "approx", kind: AttrKind::OneOf(&["erf", "tanh"]), default: "erf", about: "which formula" },
-            MEMORY,
-        ]
-    }
-    fn default_configs(&self) -> &'static [&'static str] {
-        &["4096x4096", "16384x4096"]
-    }
-    fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
-        let (shape, memory) = ([c.axis("m"), c.axis("n")], c.attr("memory"));
-        // Wide enough to visit the tails on both sides; in the large rows the exponential of z leaves f32.
-        let x = TensorSpec::input("x", c.dtype, &shape, Fill::Rows { mean: 0.0, std: 2.0, shift: 0.0 });
-        vec![x.laid_out(memory), TensorSpec::output("y", c.dtype, &shape).laid_out(memory)]
-    }
-    fn cost(&self, c: &Case) -> Cost {
-        let (m, n, e) = (c.axis("m") as u64, c.axis("n") as u64, c.dtype.size() as u64);
-        // Scale, erf as one, sum, product with x / 2 as one. Or: three for x + c x^3 by Horner's rule, two scales, tanh
-        // as one, sum, product.
-        let each = if c.attr("approx") == "erf" { 4 } else { 8 };
-        Cost { bytes_read: m * n * e, bytes_written: m * n * e, flops: each * m * n }
-    }
-    fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
-        let (m, n, u) = (c.axis("m"), c.axis("n"), c.acc().unit());
-        let f = if c.attr("approx") == "erf" { by_erf } else { by_tanh };
-        let rounding = truth::Rounding::to(c.dtype);
-        by_rows(m, n, |rows| {
-            let x = inputs.take("x", rows.start * n, rows.len() * n);
-            let y: Vec<f64> = x.iter().map(|x| f(*x)).collect();
-            // erf or tanh off by four units (a polynomial of 1.5e-7, or a quotient within two units of a number up to 2)
-            // and by one or two more for its rounded argument, then the sum with 1: about twelve units, times x / 2,
-            // whether or not the sum cancels. Then the products.
-            let slack: Vec<f64> = x.iter().zip(&y).map(|(x, y)| u * (6.0 * x.abs() + 3.0 * y.abs())).collect();
-            // Rounded on the way: the factor of x, and a product.
-            let factor = |x: f64, y: f64| if x == 0.0 { 0.5 } else { y / x };
-            let loose = |(x, y): (&f64, &f64)| rounding.of(*y) + rounding.of(factor(*x, *y)) * x.abs();
-            let loose: Vec<f64> = x.iter().zip(&y).map(loose).collect();
-            let (start, region, loose) = (rows.start * n, Region::One(0), rounding.loose(&loose));
-            sink.put(Block { tensor: "y", start, expect: &y, slack: &slack, loose, region });
-        });
-    }
+const OP: Op = Op {
+    name: "gelu",
+    about: "y = 0.5 x (1 + erf(x / sqrt 2)); tanh: y = 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))",
+    axes: MATRIX,
+    attrs: &[
+        Attr { name: "approx", kind: AttrKind::OneOf(&["erf", "tanh"]), default: "erf", about: "which formula" },
+        MEMORY,
+    ],
+    default_configs: &["4096x4096", "16384x4096"],
+    tensors,
+    cost,
+    oracle,
+    ..Op::NEW
+};
+
+fn tensors(c: &Case) -> Vec<TensorSpec> {
+    let (shape, memory) = ([c.axis("m"), c.axis("n")], c.attr("memory"));
+    // Wide enough to visit the tails on both sides; in the large rows the exponential of z leaves f32.
+    let x = TensorSpec::input("x", c.dtype, &shape, Fill::Rows { mean: 0.0, std: 2.0, shift: 0.0 });
+    vec![x.laid_out(memory), TensorSpec::output("y", c.dtype, &shape).laid_out(memory)]
+}
+
+fn cost(c: &Case, tensors: &[TensorSpec]) -> Cost {
+    // Scale, erf as one, sum, product with x / 2 as one. Or: three for x + c x^3 by Horner's rule, two scales, tanh as
+    // one, sum, product.
+    let each = if c.attr("approx") == "erf" { 4 } else { 8 };
+    Cost::of(tensors, each * rows_by_columns(c))
+}
+
+fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
+    let (m, n, u) = (c.axis("m"), c.axis("n"), c.acc().unit());
+    let f = if c.attr("approx") == "erf" { by_erf } else { by_tanh };
+    let rounding = truth::Rounding::to(c.dtype);
+    by_rows(m, n, |rows| {
+        let x = inputs.take("x", rows.start * n, rows.len() * n);
+        let y: Vec<f64> = x.iter().map(|x| f(*x)).collect();
+        // erf or tanh off by four units (a polynomial of 1.5e-7, or a quotient within two units of a number up to 2)
+        // and by one or two more for its rounded argument, then the sum with 1: about twelve units, times x / 2,
+        // whether or not the sum cancels. Then the products.
+        let slack: Vec<f64> = x.iter().zip(&y).map(|(x, y)| u * (6.0 * x.abs() + 3.0 * y.abs())).collect();
+        // Rounded on the way: the factor of x, and a product.
+        let factor = |x: f64, y: f64| if x == 0.0 { 0.5 } else { y / x };
+        let loose = |(x, y): (&f64, &f64)| rounding.of(*y) + rounding.of(factor(*x, *y)) * x.abs();
+        let loose: Vec<f64> = x.iter().zip(&y).map(loose).collect();
+        let (start, region, loose) = (rows.start * n, Region::One(0), rounding.loose(&loose));
+        sink.put(Block { tensor: "y", start, expect: &y, slack: &slack, loose, region });
+    });
 }

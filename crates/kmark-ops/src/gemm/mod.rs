@@ -11,13 +11,14 @@ use kmark_core::cost::Cost;
 use kmark_core::dtype::DType;
 use kmark_core::fill::Fill;
 use kmark_core::gate::{Block, Region, Sink};
-use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op, WEIGHT_DTYPES, YES_NO};
-use kmark_core::tensor::{Role, TensorSpec, View};
+use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op, WEIGHT_DTYPES, YES_NO, rows_by_columns};
+use kmark_core::tensor::{TensorSpec, View};
 use std::ops::Range;
 
 pub const ENTRY: Entry = Entry {
-    op: &Gemm,
+    op: &OP,
     cpu: cpu::IMPLS,
+    oracle: oracle!("gemm"),
     cuda: &[
         &kernel!(
             "gemm",
@@ -35,120 +36,110 @@ pub const ENTRY: Entry = Entry {
     loose: mutants::LOOSE,
 };
 
-struct Gemm;
+const SIZES: &[u64] = &[1, 2, 7, 16, 33, 64, 130, 257];
 
-impl Op for Gemm {
-    fn name(&self) -> &'static str {
-        "gemm"
+const OP: Op = Op {
+    name: "gemm",
+    about: "d = scales * (a b) + bias; layout says how a and b are stored: n = a[m,k], b[k,n]; t = a[k,m], b[n,k]",
+    axes: &[
+        Axis { name: "m", about: "rows of a and d", tries: SIZES },
+        Axis { name: "n", about: "columns of b and d", tries: SIZES },
+        Axis { name: "k", about: "length of the sums", tries: &[1, 2, 5, 16, 64, 127, 128, 129, 300, 513] },
+    ],
+    attrs: &[
+        Attr {
+            name: "layout",
+            kind: AttrKind::OneOf(&["nn", "nt", "tn", "tt"]),
+            default: "nn",
+            about: "a, then b: n as in the formula, t transposed in memory",
+        },
+        Attr {
+            name: "scale",
+            kind: AttrKind::OneOf(&["none", "tensor", "row", "block"]),
+            default: "none",
+            about: "f8 only: one scale each; one per row of a and column of b; per 128 of k (and 128 columns of b)",
+        },
+        Attr { name: "bias", kind: YES_NO, default: "no", about: "whether bias[n] is added" },
+        Attr { name: "out", kind: WEIGHT_DTYPES, default: "same", about: "dtype of d and bias; f8: same is bf16" },
+        MEMORY,
+    ],
+    dtypes: &[DType::F32, DType::F16, DType::Bf16, DType::F64, DType::F8e4m3, DType::F8e5m2],
+    default_configs: &["1024x1024x1024", "4096x4096x4096"],
+    check,
+    tensors,
+    cost,
+    derive,
+    oracle,
+    ..Op::NEW
+};
+
+fn check(c: &Case) -> Result<(), String> {
+    if c.attr("scale") != "none" && c.dtype.size() != 1 {
+        return Err(format!("scale = {} needs an 8-bit dtype, not {}", c.attr("scale"), c.dtype));
     }
-    fn cuda_oracle(&self) -> &'static str {
-        oracle!("gemm")
+    if c.attr("out") != "same" && c.dtype == DType::F64 {
+        return Err(format!("out = {} is not for f64, whose product is f64", c.attr("out")));
     }
-    fn about(&self) -> &'static str {
-        "d = scales * (a b) + bias; layout says how a and b are stored: n = a[m,k], b[k,n]; t = a[k,m], b[n,k]"
-    }
-    fn axes(&self) -> &'static [Axis] {
-        const SIZES: &[u64] = &[1, 2, 7, 16, 33, 64, 130, 257];
-        &[
-            Axis { name: "m", about: "rows of a and d", tries: SIZES },
-            Axis { name: "n", about: "columns of b and d", tries: SIZES },
-            Axis { name: "k", about: "length of the sums", tries: &[1, 2, 5, 16, 64, 127, 128, 129, 300, 513] },
-        ]
-    }
-    fn attrs(&self) -> &'static [Attr] {
-        &[
-            Attr {
-                name: "layout",
-                kind: AttrKind::OneOf(&["nn", "nt", "tn", "tt"]),
-                default: "nn",
-                about: "a, then b: n as in the formula, t transposed in memory",
-            },
-            Attr {
-                name: "scale",
-                kind: AttrKind::OneOf(&["none", "tensor", "row", "block"]),
-                default: "none",
-                about: "f8 only: one scale each; one per row of a and column of b; per 128 of k (and 128 columns of b)",
-            },
-            Attr { name: "bias", kind: YES_NO, default: "no", about: "whether bias[n] is added" },
-            Attr { name: "out", kind: WEIGHT_DTYPES, default: "same", about: "dtype of d and bias; f8: same is bf16" },
-            MEMORY,
-        ]
-    }
-    fn dtypes(&self) -> &'static [DType] {
-        &[DType::F32, DType::F16, DType::Bf16, DType::F64, DType::F8e4m3, DType::F8e5m2]
-    }
-    fn default_configs(&self) -> &'static [&'static str] {
-        &["1024x1024x1024", "4096x4096x4096"]
-    }
-    fn check(&self, c: &Case) -> Result<(), String> {
-        if c.attr("scale") != "none" && c.dtype.size() != 1 {
-            return Err(format!("scale = {} needs an 8-bit dtype, not {}", c.attr("scale"), c.dtype));
-        }
-        if c.attr("out") != "same" && c.dtype == DType::F64 {
-            return Err(format!("out = {} is not for f64, whose product is f64", c.attr("out")));
-        }
-        Ok(())
-    }
-    fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
-        let (m, n, k) = (c.axis("m"), c.axis("n"), c.axis("k"));
-        let normal = Fill::Normal { mean: 0.0, std: 1.0 };
-        let matrix = |name, along: bool, count: usize| {
-            let shape = if along { [count, k] } else { [k, count] };
-            TensorSpec::input(name, c.dtype, &shape, normal).laid_out(c.attr("memory"))
+    Ok(())
+}
+
+fn tensors(c: &Case) -> Vec<TensorSpec> {
+    let (m, n, k) = (c.axis("m"), c.axis("n"), c.axis("k"));
+    let normal = Fill::Normal { mean: 0.0, std: 1.0 };
+    let matrix = |name, along: bool, count: usize| {
+        let shape = if along { [count, k] } else { [k, count] };
+        TensorSpec::input(name, c.dtype, &shape, normal).laid_out(c.attr("memory"))
+    };
+    let mut t = vec![matrix("a", !across(c).0, m), matrix("b", !across(c).1, n)];
+    if c.attr("scale") != "none" {
+        let blocks = k.div_ceil(BLOCK);
+        let (a, b) = match c.attr("scale") {
+            "tensor" => (vec![1], vec![1]),
+            "row" => (vec![m], vec![n]),
+            _ => (vec![m, blocks], vec![n.div_ceil(BLOCK), blocks]),
         };
-        let mut t = vec![matrix("a", !across(c).0, m), matrix("b", !across(c).1, n)];
-        if c.attr("scale") != "none" {
-            let blocks = k.div_ceil(BLOCK);
-            let (a, b) = match c.attr("scale") {
-                "tensor" => (vec![1], vec![1]),
-                "row" => (vec![m], vec![n]),
-                _ => (vec![m, blocks], vec![n.div_ceil(BLOCK), blocks]),
-            };
-            t.push(TensorSpec::input("a_scale", DType::F32, &a, Fill::Derived));
-            t.push(TensorSpec::input("b_scale", DType::F32, &b, Fill::Derived));
+        t.push(TensorSpec::input("a_scale", DType::F32, &a, Fill::Derived));
+        t.push(TensorSpec::input("b_scale", DType::F32, &b, Fill::Derived));
+    }
+    if c.flag("bias") {
+        t.push(TensorSpec::input("bias", out_dtype(c), &[n], normal));
+    }
+    let d = TensorSpec::output("d", out_dtype(c), &[m, n]).laid_out(c.attr("memory"));
+    t.push(d.with_rms_share(rms_share(c.dtype, out_dtype(c))));
+    t
+}
+
+fn cost(c: &Case, tensors: &[TensorSpec]) -> Cost {
+    let bias = if c.flag("bias") { rows_by_columns(c) } else { 0 };
+    Cost::of(tensors, 2 * rows_by_columns(c) * c.axis("k") as u64 + bias)
+}
+
+fn derive(c: &Case, tensor: &str, inputs: &View, rows: Range<usize>, out: &mut [f64]) {
+    let spec = inputs.spec(tensor);
+    let width = if spec.shape.len() > 1 { spec.row_len() } else { 1 };
+    for (row, out) in rows.zip(out.chunks_mut(width)) {
+        out.iter_mut().enumerate().for_each(|(i, v)| *v = derived_scale(c, tensor, row, i));
+    }
+}
+
+fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
+    let (m, n, k) = (c.axis("m"), c.axis("n"), c.axis("k"));
+    let (a, b) = operands(c, inputs);
+    let bias = c.flag("bias").then(|| inputs.all("bias"));
+    let (off, u) = (slack(c.dtype, out_dtype(c), k, c.attr("scale") == "block"), c.acc().unit());
+    products(&a, 0..m, &b, 0..n, |row, column, sums, sizes| {
+        let (mut d, mut slack) = (sums.to_vec(), Vec::new());
+        for (i, d) in d.iter_mut().enumerate() {
+            let bias = bias.as_ref().map_or(0.0, |b| b[column + i]);
+            // Scales multiplied, the product scaled and the bias added: each rounds in the accumulator.
+            let after = u * (4.0 * d.abs() + 2.0 * bias.abs());
+            *d += bias;
+            slack.push(off.tight * sizes[i] + after);
         }
-        if c.flag("bias") {
-            t.push(TensorSpec::input("bias", out_dtype(c), &[n], normal));
-        }
-        let d = TensorSpec::output("d", out_dtype(c), &[m, n]).laid_out(c.attr("memory"));
-        t.push(d.with_rms_share(rms_share(c.dtype, out_dtype(c))));
-        t
-    }
-    fn cost(&self, c: &Case) -> Cost {
-        let (m, n, k) = (c.axis("m") as u64, c.axis("n") as u64, c.axis("k") as u64);
-        let bytes = |role: Role| {
-            let tensors = self.tensors(c);
-            tensors.iter().filter(|t| t.role == role).map(|t| (t.elems() * t.dtype.size()) as u64).sum()
-        };
-        let bias = if c.flag("bias") { m * n } else { 0 };
-        Cost { bytes_read: bytes(Role::In), bytes_written: bytes(Role::Out), flops: 2 * m * n * k + bias }
-    }
-    fn derive(&self, c: &Case, tensor: &str, inputs: &View, rows: Range<usize>, out: &mut [f64]) {
-        let spec = inputs.spec(tensor);
-        let width = if spec.shape.len() > 1 { spec.row_len() } else { 1 };
-        for (row, out) in rows.zip(out.chunks_mut(width)) {
-            out.iter_mut().enumerate().for_each(|(i, v)| *v = derived_scale(c, tensor, row, i));
-        }
-    }
-    fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
-        let (m, n, k) = (c.axis("m"), c.axis("n"), c.axis("k"));
-        let (a, b) = operands(c, inputs);
-        let bias = c.flag("bias").then(|| inputs.all("bias"));
-        let (off, u) = (slack(c.dtype, out_dtype(c), k, c.attr("scale") == "block"), c.acc().unit());
-        products(&a, 0..m, &b, 0..n, |row, column, sums, sizes| {
-            let (mut d, mut slack) = (sums.to_vec(), Vec::new());
-            for (i, d) in d.iter_mut().enumerate() {
-                let bias = bias.as_ref().map_or(0.0, |b| b[column + i]);
-                // Scales multiplied, the product scaled and the bias added: each rounds in the accumulator.
-                let after = u * (4.0 * d.abs() + 2.0 * bias.abs());
-                *d += bias;
-                slack.push(off.tight * sizes[i] + after);
-            }
-            let loose: Vec<f64> = sizes.iter().filter(|_| off.loose > 0.0).map(|s| off.loose * s).collect();
-            let start = row * n + column;
-            sink.put(Block { tensor: "d", start, expect: &d, slack: &slack, loose: &loose, region: Region::One(0) });
-        });
-    }
+        let loose: Vec<f64> = sizes.iter().filter(|_| off.loose > 0.0).map(|s| off.loose * s).collect();
+        let start = row * n + column;
+        sink.put(Block { tensor: "d", start, expect: &d, slack: &slack, loose: &loose, region: Region::One(0) });
+    });
 }
 
 fn out_dtype(c: &Case) -> DType {

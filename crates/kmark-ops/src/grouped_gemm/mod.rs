@@ -17,8 +17,9 @@ use kmark_core::tensor::{TensorSpec, View};
 use std::ops::Range;
 
 pub const ENTRY: Entry = Entry {
-    op: &GroupedGemm,
+    op: &OP,
     cpu: cpu::IMPLS,
+    oracle: oracle!("grouped_gemm"),
     cuda: &[
         &kernel!(
             "grouped_gemm",
@@ -35,128 +36,122 @@ pub const ENTRY: Entry = Entry {
     loose: mutants::LOOSE,
 };
 
-struct GroupedGemm;
+const OP: Op = Op {
+    name: "grouped-gemm",
+    about: "d = a b[group of the row]^T with b[g,n,k]; f8e4m3 with scales per 128 of k; padding rows of d are nobody's",
+    axes: &[
+        Axis { name: "g", about: "groups", tries: &[1, 2, 3, 5] },
+        Axis { name: "m", about: "rows of a group, at most", tries: &[1, 3, 16, 40] },
+        Axis { name: "n", about: "columns of d", tries: &[1, 8, 40, 130] },
+        Axis { name: "k", about: "length of the sums", tries: &[1, 16, 128, 130, 257] },
+    ],
+    attrs: &[
+        Attr {
+            name: "form",
+            kind: AttrKind::OneOf(&["contiguous", "masked"]),
+            default: "contiguous",
+            about: "a[rows,k] and the group of each row (-1: padding), or a[g,m,k] and how many rows of each count",
+        },
+        Attr {
+            name: "lengths",
+            kind: AttrKind::OneOf(&["equal", "ragged"]),
+            default: "equal",
+            about: "m rows in every group, or from none to m",
+        },
+        Attr {
+            name: "align",
+            kind: AttrKind::Size(&[1, 4, 16]),
+            default: "128",
+            about: "contiguous: each group is padded to a multiple of so many rows",
+        },
+        MEMORY,
+    ],
+    dtypes: &[DType::Bf16, DType::F16, DType::F32, DType::F8e4m3],
+    default_configs: &["8x512x4096x4096"],
+    check,
+    tensors,
+    cost,
+    derive,
+    oracle,
+    ..Op::NEW
+};
 
-impl Op for GroupedGemm {
-    fn name(&self) -> &'static str {
-        "grouped-gemm"
+fn check(c: &Case) -> Result<(), String> {
+    // Shapes and costs walk over the groups.
+    if c.axis("g") > 1 << 16 {
+        return Err(format!("g = {} is more than 65536 groups", c.axis("g")));
     }
-    fn cuda_oracle(&self) -> &'static str {
-        oracle!("grouped_gemm")
+    Ok(())
+}
+
+fn tensors(c: &Case) -> Vec<TensorSpec> {
+    let (g, n, k) = (c.axis("g"), c.axis("n"), c.axis("k"));
+    let (rows, blocks) = (Groups::new(c).total, k.div_ceil(BLOCK));
+    let (normal, memory) = (Fill::Normal { mean: 0.0, std: 1.0 }, c.attr("memory"));
+    let by_row = |last: usize| if masked(c) { vec![g, c.axis("m"), last] } else { vec![rows, last] };
+    let mut t = vec![
+        TensorSpec::input("a", c.dtype, &by_row(k), normal).laid_out(memory),
+        TensorSpec::input("b", c.dtype, &[g, n, k], normal).laid_out(memory),
+    ];
+    if scaled(c) {
+        t.push(TensorSpec::input("a_scale", DType::F32, &by_row(blocks), Fill::Derived));
+        t.push(TensorSpec::input("b_scale", DType::F32, &[g, n.div_ceil(BLOCK), blocks], Fill::Derived));
     }
-    fn about(&self) -> &'static str {
-        "d = a b[group of the row]^T with b[g,n,k]; f8e4m3 with scales per 128 of k; padding rows of d are nobody's"
+    t.push(match masked(c) {
+        true => TensorSpec::input("count", DType::I32, &[g], Fill::Derived),
+        false => TensorSpec::input("group", DType::I32, &[rows], Fill::Derived),
+    });
+    let d = TensorSpec::output("d", out_dtype(c), &by_row(n)).laid_out(memory);
+    t.push(d.with_rms_share(rms_share(c.dtype, out_dtype(c))));
+    t
+}
+
+/// Of rows that are padding and of matrices without rows nothing need be read.
+fn cost(c: &Case, _: &[TensorSpec]) -> Cost {
+    let (n, k) = (c.axis("n"), c.axis("k"));
+    let groups = Groups::new(c);
+    let rows: usize = groups.lens.iter().sum();
+    let used = groups.lens.iter().filter(|len| **len > 0).count();
+    let size = |name| tensors(c).iter().find(|t| t.name == name).map_or(0, |t| t.dtype.size());
+    let (blocks, e) = (k.div_ceil(BLOCK), c.dtype.size());
+    let scales = if scaled(c) { 4 * blocks * (rows + used * n.div_ceil(BLOCK)) } else { 0 };
+    let index = 4 * if masked(c) { c.axis("g") } else { groups.total };
+    Cost {
+        bytes_read: ((rows + used * n) * k * e + scales + index) as u64,
+        bytes_written: (rows * n * size("d")) as u64,
+        flops: (2 * rows * n * k) as u64,
     }
-    fn axes(&self) -> &'static [Axis] {
-        &[
-            Axis { name: "g", about: "groups", tries: &[1, 2, 3, 5] },
-            Axis { name: "m", about: "rows of a group, at most", tries: &[1, 3, 16, 40] },
-            Axis { name: "n", about: "columns of d", tries: &[1, 8, 40, 130] },
-            Axis { name: "k", about: "length of the sums", tries: &[1, 16, 128, 130, 257] },
-        ]
-    }
-    fn attrs(&self) -> &'static [Attr] {
-        &[
-            Attr {
-                name: "form",
-                kind: AttrKind::OneOf(&["contiguous", "masked"]),
-                default: "contiguous",
-                about: "a[rows,k] and the group of each row (-1: padding), or a[g,m,k] and how many rows of each count",
-            },
-            Attr {
-                name: "lengths",
-                kind: AttrKind::OneOf(&["equal", "ragged"]),
-                default: "equal",
-                about: "m rows in every group, or from none to m",
-            },
-            Attr {
-                name: "align",
-                kind: AttrKind::Size(&[1, 4, 16]),
-                default: "128",
-                about: "contiguous: each group is padded to a multiple of so many rows",
-            },
-            MEMORY,
-        ]
-    }
-    fn dtypes(&self) -> &'static [DType] {
-        &[DType::Bf16, DType::F16, DType::F32, DType::F8e4m3]
-    }
-    fn default_configs(&self) -> &'static [&'static str] {
-        &["8x512x4096x4096"]
-    }
-    fn check(&self, c: &Case) -> Result<(), String> {
-        // Shapes and costs walk over the groups.
-        if c.axis("g") > 1 << 16 {
-            return Err(format!("g = {} is more than 65536 groups", c.axis("g")));
-        }
-        Ok(())
-    }
-    fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
-        let (g, n, k) = (c.axis("g"), c.axis("n"), c.axis("k"));
-        let (rows, blocks) = (Groups::new(c).total, k.div_ceil(BLOCK));
-        let (normal, memory) = (Fill::Normal { mean: 0.0, std: 1.0 }, c.attr("memory"));
-        let by_row = |last: usize| if masked(c) { vec![g, c.axis("m"), last] } else { vec![rows, last] };
-        let mut t = vec![
-            TensorSpec::input("a", c.dtype, &by_row(k), normal).laid_out(memory),
-            TensorSpec::input("b", c.dtype, &[g, n, k], normal).laid_out(memory),
-        ];
-        if scaled(c) {
-            t.push(TensorSpec::input("a_scale", DType::F32, &by_row(blocks), Fill::Derived));
-            t.push(TensorSpec::input("b_scale", DType::F32, &[g, n.div_ceil(BLOCK), blocks], Fill::Derived));
-        }
-        t.push(match masked(c) {
-            true => TensorSpec::input("count", DType::I32, &[g], Fill::Derived),
-            false => TensorSpec::input("group", DType::I32, &[rows], Fill::Derived),
-        });
-        let d = TensorSpec::output("d", out_dtype(c), &by_row(n)).laid_out(memory);
-        t.push(d.with_rms_share(rms_share(c.dtype, out_dtype(c))));
-        t
-    }
-    /// Of rows that are padding and of matrices without rows nothing need be read.
-    fn cost(&self, c: &Case) -> Cost {
-        let (n, k) = (c.axis("n"), c.axis("k"));
-        let groups = Groups::new(c);
-        let rows: usize = groups.lens.iter().sum();
-        let used = groups.lens.iter().filter(|len| **len > 0).count();
-        let size = |name| self.tensors(c).iter().find(|t| t.name == name).map_or(0, |t| t.dtype.size());
-        let (blocks, e) = (k.div_ceil(BLOCK), c.dtype.size());
-        let scales = if scaled(c) { 4 * blocks * (rows + used * n.div_ceil(BLOCK)) } else { 0 };
-        let index = 4 * if masked(c) { c.axis("g") } else { groups.total };
-        Cost {
-            bytes_read: ((rows + used * n) * k * e + scales + index) as u64,
-            bytes_written: (rows * n * size("d")) as u64,
-            flops: (2 * rows * n * k) as u64,
-        }
-    }
-    fn derive(&self, c: &Case, tensor: &str, _: &View, rows: Range<usize>, out: &mut [f64]) {
-        let groups = Groups::new(c);
-        match tensor {
-            "count" => rows.zip(out).for_each(|(i, v)| *v = groups.lens[i] as f64),
-            "group" => rows.zip(out).for_each(|(row, v)| *v = groups.of(row).map_or(-1.0, |g| g as f64)),
-            _ => {
-                for (row, out) in rows.zip(out.chunks_mut(c.axis("k").div_ceil(BLOCK))) {
-                    out.iter_mut().enumerate().for_each(|(i, v)| *v = derived_scale(c, tensor, row, i));
-                }
+}
+
+fn derive(c: &Case, tensor: &str, _: &View, rows: Range<usize>, out: &mut [f64]) {
+    let groups = Groups::new(c);
+    match tensor {
+        "count" => rows.zip(out).for_each(|(i, v)| *v = groups.lens[i] as f64),
+        "group" => rows.zip(out).for_each(|(row, v)| *v = groups.of(row).map_or(-1.0, |g| g as f64)),
+        _ => {
+            for (row, out) in rows.zip(out.chunks_mut(c.axis("k").div_ceil(BLOCK))) {
+                out.iter_mut().enumerate().for_each(|(i, v)| *v = derived_scale(c, tensor, row, i));
             }
         }
     }
-    fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
-        let n = c.axis("n");
-        let (groups, a, b) = (Groups::new(c), rows_of_a(c, inputs), columns_of_b(c, inputs));
-        let (off, u) = (slack(c.dtype, out_dtype(c), c.axis("k"), scaled(c)), c.acc().unit());
-        let put = |start, expect: &[f64], slack: &[f64], loose: &[f64]| {
-            sink.put(Block { tensor: "d", start, expect, slack, loose, region: Region::One(0) });
-        };
-        for g in 0..groups.lens.len() {
-            products(&a, groups.rows(g), &b, g * n..(g + 1) * n, |row, column, d, sizes| {
-                let slack: Vec<f64> = d.iter().zip(sizes).map(|(d, s)| off.tight * s + 4.0 * u * d.abs()).collect();
-                let loose: Vec<f64> = sizes.iter().filter(|_| off.loose > 0.0).map(|s| off.loose * s).collect();
-                put(row * n + column - g * n, d, &slack, &loose);
-            });
-        }
-        let (zeros, free) = (vec![0.0; n], vec![f64::INFINITY; n]);
-        (0..groups.total).filter(|row| groups.of(*row).is_none()).for_each(|row| put(row * n, &zeros, &free, &[]));
+}
+
+fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
+    let n = c.axis("n");
+    let (groups, a, b) = (Groups::new(c), rows_of_a(c, inputs), columns_of_b(c, inputs));
+    let (off, u) = (slack(c.dtype, out_dtype(c), c.axis("k"), scaled(c)), c.acc().unit());
+    let put = |start, expect: &[f64], slack: &[f64], loose: &[f64]| {
+        sink.put(Block { tensor: "d", start, expect, slack, loose, region: Region::One(0) });
+    };
+    for g in 0..groups.lens.len() {
+        products(&a, groups.rows(g), &b, g * n..(g + 1) * n, |row, column, d, sizes| {
+            let slack: Vec<f64> = d.iter().zip(sizes).map(|(d, s)| off.tight * s + 4.0 * u * d.abs()).collect();
+            let loose: Vec<f64> = sizes.iter().filter(|_| off.loose > 0.0).map(|s| off.loose * s).collect();
+            put(row * n + column - g * n, d, &slack, &loose);
+        });
     }
+    let (zeros, free) = (vec![0.0; n], vec![f64::INFINITY; n]);
+    (0..groups.total).filter(|row| groups.of(*row).is_none()).for_each(|row| put(row * n, &zeros, &free, &[]));
 }
 
 fn masked(c: &Case) -> bool {

@@ -9,12 +9,13 @@ use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::fill::Fill;
 use kmark_core::gate::{Block, Region, Sink, sum_slack};
-use kmark_core::op::{Attr, AttrKind, Axis, MATRIX, MEMORY, Op, WEIGHT_DTYPES, YES_NO, by_rows};
+use kmark_core::op::{Attr, AttrKind, MATRIX, MEMORY, Op, WEIGHT_DTYPES, YES_NO, by_rows, rows_by_columns};
 use kmark_core::tensor::{TensorSpec, View};
 
 pub const ENTRY: Entry = Entry {
-    op: &LayerNorm,
+    op: &OP,
     cpu: cpu::IMPLS,
+    oracle: oracle!("layernorm"),
     cuda: &[&kernel!(
         "layernorm",
         "01_rows",
@@ -24,95 +25,85 @@ pub const ENTRY: Entry = Entry {
     loose: mutants::LOOSE,
 };
 
-struct LayerNorm;
+const OP: Op = Op {
+    name: "layernorm",
+    about: "y = (x - mean) * rstd * w + b with rstd = 1/sqrt(var + eps) per row; bias, saved mean and rstd on request",
+    axes: MATRIX,
+    attrs: &[
+        Attr { name: "w", kind: WEIGHT_DTYPES, default: "same", about: "dtype of weight and bias" },
+        Attr { name: "eps", kind: AttrKind::Positive, default: "1e-6", about: "added to the variance" },
+        Attr { name: "bias", kind: YES_NO, default: "no", about: "whether there is a bias" },
+        Attr { name: "stats", kind: YES_NO, default: "no", about: "whether mean and rstd are outputs" },
+        MEMORY,
+    ],
+    tensors,
+    cost,
+    oracle,
+    ..Op::NEW
+};
 
-impl Op for LayerNorm {
-    fn name(&self) -> &'static str {
-        "layernorm"
+fn tensors(c: &Case) -> Vec<TensorSpec> {
+    let (m, n, w) = (c.axis("m"), c.axis("n"), c.attr_dtype("w"));
+    let memory = c.attr("memory");
+    // Off centre, so that a missing mean shows.
+    let mut t = vec![
+        TensorSpec::input("x", c.dtype, &[m, n], Fill::norm_rows(0.5, c.dtype)).laid_out(memory),
+        TensorSpec::input("w", w, &[n], Fill::Normal { mean: 1.0, std: 0.25 }),
+    ];
+    if c.flag("bias") {
+        t.push(TensorSpec::input("b", w, &[n], Fill::Normal { mean: 0.0, std: 0.25 }));
     }
-    fn cuda_oracle(&self) -> &'static str {
-        oracle!("layernorm")
+    t.push(TensorSpec::output("y", c.dtype, &[m, n]).laid_out(memory));
+    if c.flag("stats") {
+        t.push(TensorSpec::output("mean", c.acc(), &[m]));
+        t.push(TensorSpec::output("rstd", c.acc(), &[m]));
     }
-    fn about(&self) -> &'static str {
-        "y = (x - mean) * rstd * w + b with rstd = 1/sqrt(var + eps) per row; bias, saved mean and rstd on request"
-    }
-    fn axes(&self) -> &'static [Axis] {
-        MATRIX
-    }
-    fn attrs(&self) -> &'static [Attr] {
-        &[
-            Attr { name: "w", kind: WEIGHT_DTYPES, default: "same", about: "dtype of weight and bias" },
-            Attr { name: "eps", kind: AttrKind::Positive, default: "1e-6", about: "added to the variance" },
-            Attr { name: "bias", kind: YES_NO, default: "no", about: "whether there is a bias" },
-            Attr { name: "stats", kind: YES_NO, default: "no", about: "whether mean and rstd are outputs" },
-            MEMORY,
-        ]
-    }
-    fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
-        let (m, n, w) = (c.axis("m"), c.axis("n"), c.attr_dtype("w"));
-        let memory = c.attr("memory");
-        // Off centre, so that a missing mean shows.
-        let mut t = vec![
-            TensorSpec::input("x", c.dtype, &[m, n], Fill::norm_rows(0.5, c.dtype)).laid_out(memory),
-            TensorSpec::input("w", w, &[n], Fill::Normal { mean: 1.0, std: 0.25 }),
-        ];
-        if c.flag("bias") {
-            t.push(TensorSpec::input("b", w, &[n], Fill::Normal { mean: 0.0, std: 0.25 }));
+    t
+}
+
+fn cost(c: &Case, tensors: &[TensorSpec]) -> Cost {
+    // Sum; difference, square and sum; scale, weight, and the bias.
+    let each = if c.flag("bias") { 7 } else { 6 };
+    Cost::of(tensors, each * rows_by_columns(c))
+}
+
+fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
+    let (m, n, eps) = (c.axis("m"), c.axis("n"), c.number("eps"));
+    let w = inputs.all("w");
+    let b = if c.flag("bias") { inputs.all("b") } else { vec![0.0; n] };
+    let (k, u) = (sum_slack(c.acc(), n), c.acc().unit());
+    let rounding = truth::Rounding::to(c.dtype);
+    by_rows(m, n, |rows| {
+        let (mut y, mut y_slack, mut loose) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut means, mut mean_slack) = (Vec::new(), Vec::new());
+        let (mut rstds, mut rstd_slack) = (Vec::new(), Vec::new());
+        for row in rows.clone() {
+            let x = inputs.take("x", row * n, n);
+            let mean = truth::sum(x.iter().copied()) / n as f64;
+            let r = 1.0 / (truth::sum(x.iter().map(|v| (v - mean).powi(2))) / n as f64 + eps).sqrt();
+            // A kernel's mean is off by `off`. Its variance, summed around that mean, is off relatively by k, and
+            // by off^2: the first power cancels, because deviations from the true mean add up to
+            // zero; all but a random walk of it where the mean is a running one (Welford).
+            let off = sum_slack(c.acc(), truth::nonzero(&x)) * x.iter().map(|v| v.abs()).sum::<f64>() / n as f64;
+            let r_relative = k + (off * r).powi(2) + off * r / (n as f64).sqrt();
+            for i in 0..n {
+                let d = x[i] - mean;
+                y.push(d * r * w[i] + b[i]);
+                y_slack.push((off + r_relative * d.abs()) * r * w[i].abs() + 2.0 * u * b[i].abs());
+                // Rounded on the way: the normalised row, and its product with the weight.
+                loose.push(rounding.of(d * r) * w[i].abs() + rounding.of(d * r * w[i]));
+            }
+            means.push(mean);
+            mean_slack.push(off);
+            rstds.push(r);
+            rstd_slack.push(r * r_relative);
         }
-        t.push(TensorSpec::output("y", c.dtype, &[m, n]).laid_out(memory));
+        let (start, region, loose) = (rows.start * n, Region::One(0), rounding.loose(&loose));
+        sink.put(Block { tensor: "y", start, expect: &y, slack: &y_slack, loose, region });
         if c.flag("stats") {
-            t.push(TensorSpec::output("mean", c.acc(), &[m]));
-            t.push(TensorSpec::output("rstd", c.acc(), &[m]));
+            let start = rows.start;
+            sink.put(Block { tensor: "mean", start, expect: &means, slack: &mean_slack, loose: &[], region });
+            sink.put(Block { tensor: "rstd", start, expect: &rstds, slack: &rstd_slack, loose: &[], region });
         }
-        t
-    }
-    fn cost(&self, c: &Case) -> Cost {
-        let (m, n) = (c.axis("m") as u64, c.axis("n") as u64);
-        let (e, w) = (c.dtype.size() as u64, c.attr_dtype("w").size() as u64);
-        let vectors = if c.flag("bias") { 2 } else { 1 };
-        let stats = if c.flag("stats") { 2 * m * c.acc().size() as u64 } else { 0 };
-        // Sum; difference, square and sum; scale, weight, and the bias.
-        let flops = (5 + vectors) * m * n;
-        Cost { bytes_read: m * n * e + vectors * n * w, bytes_written: m * n * e + stats, flops }
-    }
-    fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
-        let (m, n, eps) = (c.axis("m"), c.axis("n"), c.number("eps"));
-        let w = inputs.all("w");
-        let b = if c.flag("bias") { inputs.all("b") } else { vec![0.0; n] };
-        let (k, u) = (sum_slack(c.acc(), n), c.acc().unit());
-        let rounding = truth::Rounding::to(c.dtype);
-        by_rows(m, n, |rows| {
-            let (mut y, mut y_slack, mut loose) = (Vec::new(), Vec::new(), Vec::new());
-            let (mut means, mut mean_slack) = (Vec::new(), Vec::new());
-            let (mut rstds, mut rstd_slack) = (Vec::new(), Vec::new());
-            for row in rows.clone() {
-                let x = inputs.take("x", row * n, n);
-                let mean = truth::sum(x.iter().copied()) / n as f64;
-                let r = 1.0 / (truth::sum(x.iter().map(|v| (v - mean).powi(2))) / n as f64 + eps).sqrt();
-                // A kernel's mean is off by `off`. Its variance, summed around that mean, is off relatively by k, and
-                // by off^2: the first power cancels, because deviations from the true mean add up to
-                // zero; all but a random walk of it where the mean is a running one (Welford).
-                let off = sum_slack(c.acc(), truth::nonzero(&x)) * x.iter().map(|v| v.abs()).sum::<f64>() / n as f64;
-                let r_relative = k + (off * r).powi(2) + off * r / (n as f64).sqrt();
-                for i in 0..n {
-                    let d = x[i] - mean;
-                    y.push(d * r * w[i] + b[i]);
-                    y_slack.push((off + r_relative * d.abs()) * r * w[i].abs() + 2.0 * u * b[i].abs());
-                    // Rounded on the way: the normalised row, and its product with the weight.
-                    loose.push(rounding.of(d * r) * w[i].abs() + rounding.of(d * r * w[i]));
-                }
-                means.push(mean);
-                mean_slack.push(off);
-                rstds.push(r);
-                rstd_slack.push(r * r_relative);
-            }
-            let (start, region, loose) = (rows.start * n, Region::One(0), rounding.loose(&loose));
-            sink.put(Block { tensor: "y", start, expect: &y, slack: &y_slack, loose, region });
-            if c.flag("stats") {
-                let start = rows.start;
-                sink.put(Block { tensor: "mean", start, expect: &means, slack: &mean_slack, loose: &[], region });
-                sink.put(Block { tensor: "rstd", start, expect: &rstds, slack: &rstd_slack, loose: &[], region });
-            }
-        });
-    }
+    });
 }

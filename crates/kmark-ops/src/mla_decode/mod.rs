@@ -16,8 +16,9 @@ use kmark_core::tensor::{TensorSpec, View};
 use std::ops::Range;
 
 pub const ENTRY: Entry = Entry {
-    op: &MlaDecode,
+    op: &OP,
     cpu: &[&naive::<MlaDecode>(), &tiled::<MlaDecode>()],
+    oracle: oracle!("mla_decode"),
     cuda: &[&kernel!(
         "mla_decode",
         "01_split_kv",
@@ -81,98 +82,91 @@ impl Attends for MlaDecode {
     }
 }
 
-impl Op for MlaDecode {
-    fn name(&self) -> &'static str {
-        "mla-decode"
+const OP: Op = Op {
+    name: "mla-decode",
+    about: "absorbed MLA: o = softmax(scale * q c^T) c[:rank] over paged cache rows c of rank + rope, shared by all heads",
+    axes: &[
+        Axis { name: "b", about: "sequences", tries: &[1, 2, 3, 5] },
+        Axis { name: "l", about: "cached tokens of the longest", tries: &[1, 2, 17, 130, 300] },
+        Axis { name: "h", about: "query heads", tries: &[1, 2, 5, 16] },
+    ],
+    attrs: &[
+        attention::QUERIES,
+        attention::PAGE,
+        Attr {
+            name: "rank",
+            kind: AttrKind::Size(&[1, 8, 64, 128]),
+            default: "512",
+            about: "width of the latent part, which is the value",
+        },
+        Attr { name: "rope", kind: AttrKind::Count(&[0, 8, 64]), default: "64", about: "width of the positional part" },
+        attention::LENGTHS,
+        Attr {
+            name: "scale",
+            kind: AttrKind::Positive,
+            default: "0.07216878364870323",
+            about: "of the logits; 1/sqrt(128 + 64), the head before absorption",
+        },
+        attention::LSE,
+        MEMORY,
+    ],
+    default_configs: &["1x32768x128", "128x1024x128"],
+    check,
+    distinct_rows: Some(distinct_rows),
+    tensors,
+    cost,
+    derive,
+    regions: attention::REGIONS,
+    oracle,
+    ..Op::NEW
+};
+
+fn check(c: &Case) -> Result<(), String> {
+    attention::check(c, "query tokens", c.axis("b") * c.count("q"))
+}
+
+fn distinct_rows(c: &Case) -> usize {
+    c.axis("b") * c.count("q") + c.axis("h") - 1
+}
+
+fn tensors(c: &Case) -> Vec<TensorSpec> {
+    let (b, h, pages, queries) = (c.axis("b"), c.axis("h"), pages(c), c.count("q"));
+    let memory = c.attr("memory");
+    let mut t = vec![
+        TensorSpec::input("q", c.dtype, &[b, queries, h, width(c)], Fill::Derived).laid_out(memory),
+        TensorSpec::input("cache", c.dtype, &[pages.pool, pages.page, width(c)], Fill::Derived).laid_out(memory),
+        TensorSpec::input("page_table", DType::I32, &[b, pages.columns], Fill::Derived),
+        TensorSpec::input("lengths", DType::I32, &[b], Fill::Derived),
+        TensorSpec::output("o", c.dtype, &[b, queries, h, c.count("rank")]).laid_out(memory),
+    ];
+    if c.flag("lse") {
+        t.push(TensorSpec::output("lse", c.acc(), &[b, queries, h]));
     }
-    fn cuda_oracle(&self) -> &'static str {
-        oracle!("mla_decode")
-    }
-    fn about(&self) -> &'static str {
-        "absorbed MLA: o = softmax(scale * q c^T) c[:rank] over paged cache rows c of rank + rope, shared by all heads"
-    }
-    fn axes(&self) -> &'static [Axis] {
-        &[
-            Axis { name: "b", about: "sequences", tries: &[1, 2, 3, 5] },
-            Axis { name: "l", about: "cached tokens of the longest", tries: &[1, 2, 17, 130, 300] },
-            Axis { name: "h", about: "query heads", tries: &[1, 2, 5, 16] },
-        ]
-    }
-    fn attrs(&self) -> &'static [Attr] {
-        &[
-            attention::QUERIES,
-            attention::PAGE,
-            Attr {
-                name: "rank",
-                kind: AttrKind::Size(&[1, 8, 64, 128]),
-                default: "512",
-                about: "width of the latent part, which is the value",
-            },
-            Attr {
-                name: "rope",
-                kind: AttrKind::Count(&[0, 8, 64]),
-                default: "64",
-                about: "width of the positional part",
-            },
-            attention::LENGTHS,
-            Attr {
-                name: "scale",
-                kind: AttrKind::Positive,
-                default: "0.07216878364870323",
-                about: "of the logits; 1/sqrt(128 + 64), the head before absorption",
-            },
-            attention::LSE,
-            MEMORY,
-        ]
-    }
-    fn default_configs(&self) -> &'static [&'static str] {
-        &["1x32768x128", "128x1024x128"]
-    }
-    fn check(&self, c: &Case) -> Result<(), String> {
-        attention::check(c, "query tokens", c.axis("b") * c.count("q"))
-    }
-    fn distinct_rows(&self, c: &Case) -> usize {
-        c.axis("b") * c.count("q") + c.axis("h") - 1
-    }
-    fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
-        let (b, h, pages, queries) = (c.axis("b"), c.axis("h"), pages(c), c.count("q"));
-        let memory = c.attr("memory");
-        let mut t = vec![
-            TensorSpec::input("q", c.dtype, &[b, queries, h, width(c)], Fill::Derived).laid_out(memory),
-            TensorSpec::input("cache", c.dtype, &[pages.pool, pages.page, width(c)], Fill::Derived).laid_out(memory),
-            TensorSpec::input("page_table", DType::I32, &[b, pages.columns], Fill::Derived),
-            TensorSpec::input("lengths", DType::I32, &[b], Fill::Derived),
-            TensorSpec::output("o", c.dtype, &[b, queries, h, c.count("rank")]).laid_out(memory),
-        ];
-        if c.flag("lse") {
-            t.push(TensorSpec::output("lse", c.acc(), &[b, queries, h]));
-        }
-        t
-    }
-    /// Keys and values are one row, read once.
-    fn cost(&self, c: &Case) -> Cost {
-        let geo = MlaDecode::geometry(c, &attention::no_integers);
-        let mut cost = attention::cost(c, &geo, pages(c).integers());
-        cost.bytes_read -= geo.rows_seen() * geo.dv as u64 * c.dtype.size() as u64;
-        cost
-    }
-    fn derive(&self, c: &Case, tensor: &str, inputs: &View, rows: Range<usize>, out: &mut [f64]) {
-        let (h, pages) = (c.axis("h"), pages(c));
-        let spec = inputs.spec(tensor);
-        match tensor {
-            "page_table" => pages.table(c.seed, rows, out),
-            "lengths" => out.iter_mut().zip(rows).for_each(|(o, s)| *o = pages.lengths[s] as f64),
-            "q" => fill_queries(spec, c.seed, rows, out, |row| row / h + row % h),
-            _ => {
-                let scatter = pages.scatter(c.seed);
-                fill_keys(spec, c.seed, c.number("scale"), rows, out, |row| pages.kind(&scatter, row))
-            }
+    t
+}
+
+/// Keys and values are one row, read once.
+fn cost(c: &Case, _: &[TensorSpec]) -> Cost {
+    let geo = MlaDecode::geometry(c, &attention::no_integers);
+    let mut cost = attention::cost(c, &geo, pages(c).integers());
+    cost.bytes_read -= geo.rows_seen() * geo.dv as u64 * c.dtype.size() as u64;
+    cost
+}
+
+fn derive(c: &Case, tensor: &str, inputs: &View, rows: Range<usize>, out: &mut [f64]) {
+    let (h, pages) = (c.axis("h"), pages(c));
+    let spec = inputs.spec(tensor);
+    match tensor {
+        "page_table" => pages.table(c.seed, rows, out),
+        "lengths" => out.iter_mut().zip(rows).for_each(|(o, s)| *o = pages.lengths[s] as f64),
+        "q" => fill_queries(spec, c.seed, rows, out, |row| row / h + row % h),
+        _ => {
+            let scatter = pages.scatter(c.seed);
+            fill_keys(spec, c.seed, c.number("scale"), rows, out, |row| pages.kind(&scatter, row))
         }
     }
-    fn regions(&self) -> &'static [&'static str] {
-        attention::REGIONS
-    }
-    fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
-        attention::forward::<MlaDecode>(c, inputs, sink)
-    }
+}
+
+fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
+    attention::forward::<MlaDecode>(c, inputs, sink)
 }

@@ -16,8 +16,9 @@ use kmark_core::tensor::{TensorSpec, View};
 use std::ops::Range;
 
 pub const ENTRY: Entry = Entry {
-    op: &Nsa,
+    op: &OP,
     cpu: &[&naive::<Nsa>(), &tiled::<Nsa>()],
+    oracle: oracle!("nsa"),
     cuda: &[&kernel!(
         "nsa",
         "01_warp_per_list",
@@ -204,106 +205,104 @@ impl Attends for Nsa {
     }
 }
 
-impl Op for Nsa {
-    fn name(&self) -> &'static str {
-        "nsa"
+const OP: Op = Op {
+    name: "nsa",
+    about: "attention of each token to its list of key blocks per key head, causal in the newest; no blocks give 0",
+    axes: &[
+        Axis { name: "b", about: "batch", tries: &[1, 2] },
+        Axis { name: "s", about: "tokens", tries: &[1, 2, 33, 100, 160, 160] },
+        Axis { name: "hq", about: "query heads", tries: &[1, 2, 4, 16] },
+        Axis { name: "hkv", about: "key heads", tries: &[1, 2, 2] },
+        Axis { name: "d", about: "head size", tries: &[1, 8, 32, 64, 64] },
+    ],
+    attrs: &[
+        Attr { name: "block", kind: AttrKind::Size(&[1, 8, 16, 32]), default: "32", about: "keys in a block" },
+        Attr {
+            name: "selected",
+            kind: AttrKind::Size(&[1, 2, 4, 16]),
+            default: "16",
+            about: "blocks in a list at the most; unused places hold s",
+        },
+        Attr { name: "causal", kind: YES_NO, default: "yes", about: "whether a token sees no later key" },
+        attention::SCALE,
+        Attr { name: "empty", kind: YES_NO, default: "no", about: "whether some tokens have no blocks" },
+        attention::LSE,
+        MEMORY,
+    ],
+    default_configs: &["1x2048x16x1x64", "2x4096x16x1x32"],
+    check,
+    distinct_rows: Some(distinct_rows),
+    tensors,
+    cost,
+    derive,
+    regions: attention::REGIONS,
+    oracle,
+    ..Op::NEW
+};
+
+fn check(c: &Case) -> Result<(), String> {
+    attention::check(c, "block lists", c.axis("b") * c.axis("s") * c.axis("hkv"))
+}
+
+fn distinct_rows(c: &Case) -> usize {
+    c.axis("s") + c.axis("hq") - 1
+}
+
+fn tensors(c: &Case) -> Vec<TensorSpec> {
+    let [b, s, hq, hkv, d] = ["b", "s", "hq", "hkv", "d"].map(|a| c.axis(a));
+    let memory = c.attr("memory");
+    let mut t = vec![
+        TensorSpec::input("q", c.dtype, &[b, s, hq, d], Fill::Derived).laid_out(memory),
+        TensorSpec::input("k", c.dtype, &[b, s, hkv, d], Fill::Derived).laid_out(memory),
+        TensorSpec::input("v", c.dtype, &[b, s, hkv, d], Fill::Normal { mean: 0.0, std: 1.0 }).laid_out(memory),
+        TensorSpec::input("blocks", DType::I32, &[b, s, hkv, c.count("selected")], Fill::Derived),
+        TensorSpec::output("o", c.dtype, &[b, s, hq, d]).laid_out(memory),
+    ];
+    if c.flag("lse") {
+        t.push(TensorSpec::output("lse", c.acc(), &[b, s, hq]));
     }
-    fn cuda_oracle(&self) -> &'static str {
-        oracle!("nsa")
-    }
-    fn about(&self) -> &'static str {
-        "attention of each token to its list of key blocks per key head, causal in the newest; no blocks give 0"
-    }
-    fn axes(&self) -> &'static [Axis] {
-        &[
-            Axis { name: "b", about: "batch", tries: &[1, 2] },
-            Axis { name: "s", about: "tokens", tries: &[1, 2, 33, 100, 160, 160] },
-            Axis { name: "hq", about: "query heads", tries: &[1, 2, 4, 16] },
-            Axis { name: "hkv", about: "key heads", tries: &[1, 2, 2] },
-            Axis { name: "d", about: "head size", tries: &[1, 8, 32, 64, 64] },
-        ]
-    }
-    fn attrs(&self) -> &'static [Attr] {
-        &[
-            Attr { name: "block", kind: AttrKind::Size(&[1, 8, 16, 32]), default: "32", about: "keys in a block" },
-            Attr {
-                name: "selected",
-                kind: AttrKind::Size(&[1, 2, 4, 16]),
-                default: "16",
-                about: "blocks in a list at the most; unused places hold s",
-            },
-            Attr { name: "causal", kind: YES_NO, default: "yes", about: "whether a token sees no later key" },
-            attention::SCALE,
-            Attr { name: "empty", kind: YES_NO, default: "no", about: "whether some tokens have no blocks" },
-            attention::LSE,
-            MEMORY,
-        ]
-    }
-    fn default_configs(&self) -> &'static [&'static str] {
-        &["1x2048x16x1x64", "2x4096x16x1x32"]
-    }
-    fn check(&self, c: &Case) -> Result<(), String> {
-        attention::check(c, "block lists", c.axis("b") * c.axis("s") * c.axis("hkv"))
-    }
-    fn distinct_rows(&self, c: &Case) -> usize {
-        c.axis("s") + c.axis("hq") - 1
-    }
-    fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
-        let [b, s, hq, hkv, d] = ["b", "s", "hq", "hkv", "d"].map(|a| c.axis(a));
-        let memory = c.attr("memory");
-        let mut t = vec![
-            TensorSpec::input("q", c.dtype, &[b, s, hq, d], Fill::Derived).laid_out(memory),
-            TensorSpec::input("k", c.dtype, &[b, s, hkv, d], Fill::Derived).laid_out(memory),
-            TensorSpec::input("v", c.dtype, &[b, s, hkv, d], Fill::Normal { mean: 0.0, std: 1.0 }).laid_out(memory),
-            TensorSpec::input("blocks", DType::I32, &[b, s, hkv, c.count("selected")], Fill::Derived),
-            TensorSpec::output("o", c.dtype, &[b, s, hq, d]).laid_out(memory),
-        ];
-        if c.flag("lse") {
-            t.push(TensorSpec::output("lse", c.acc(), &[b, s, hq]));
-        }
-        t
-    }
-    /// A token's list names its own block, so every key is compulsory, unless tokens have no list or the last block is
-    /// short: then it depends on the lists, and they are those of the case's own seed.
-    fn cost(&self, c: &Case) -> Cost {
-        // Which blocks are listed is a matter of the values; those that are timed count.
-        let c = &Case { seed: c.value_seed(self, 0), ..c.clone() };
-        let [b, s, hkv, d] = ["b", "s", "hkv", "d"].map(|a| c.axis(a));
-        let selected = c.count("selected");
-        let lists_matter = c.flag("empty") || !(c.flag("causal") || s.is_multiple_of(c.count("block")));
-        let lists = |_: &str| {
-            let mut all = vec![0.0; if lists_matter { b * s * hkv * selected } else { 0 }];
-            all.chunks_mut(selected).enumerate().for_each(|(row, out)| list(c, row, out));
-            all.into_iter().map(|v| v as i64).collect::<Vec<i64>>()
-        };
-        let geo = Nsa::geometry(c, &lists);
-        let mut seen = vec![!lists_matter; b * s * hkv];
-        if lists_matter {
-            for n in 0..geo.seqs.len() {
-                (0..geo.seqs[n].keys).for_each(|j| seen[(geo.k_row)(n, j, 0)] = true);
-            }
-        }
-        let rows = seen.iter().filter(|s| **s).count() as u64;
-        let mut cost = attention::cost(c, &geo, (b * s * hkv * selected) as u64);
-        cost.bytes_read -= 2 * (geo.rows_seen() - rows) * (d * c.dtype.size()) as u64;
-        cost
-    }
-    fn derive(&self, c: &Case, tensor: &str, inputs: &View, rows: Range<usize>, out: &mut [f64]) {
-        let [s, hq, hkv] = ["s", "hq", "hkv"].map(|a| c.axis(a));
-        let spec = inputs.spec(tensor);
-        match tensor {
-            "blocks" => rows.zip(out.chunks_mut(c.count("selected"))).for_each(|(row, out)| list(c, row, out)),
-            "q" => fill_queries(spec, c.seed, rows, out, |row| row / hq + row % hq),
-            _ => {
-                let scale = c.scale(1.0 / (c.axis("d") as f64).sqrt());
-                fill_keys(spec, c.seed, scale, rows, out, |row| kind(row / hkv % s, s))
-            }
+    t
+}
+
+/// A token's list names its own block, so every key is compulsory, unless tokens have no list or the last block is
+/// short: then it depends on the lists, and they are those of the case's own seed.
+fn cost(c: &Case, _: &[TensorSpec]) -> Cost {
+    // Which blocks are listed is a matter of the values; those that are timed count.
+    let c = &Case { seed: c.value_seed(&OP, 0), ..c.clone() };
+    let [b, s, hkv, d] = ["b", "s", "hkv", "d"].map(|a| c.axis(a));
+    let selected = c.count("selected");
+    let lists_matter = c.flag("empty") || !(c.flag("causal") || s.is_multiple_of(c.count("block")));
+    let lists = |_: &str| {
+        let mut all = vec![0.0; if lists_matter { b * s * hkv * selected } else { 0 }];
+        all.chunks_mut(selected).enumerate().for_each(|(row, out)| list(c, row, out));
+        all.into_iter().map(|v| v as i64).collect::<Vec<i64>>()
+    };
+    let geo = Nsa::geometry(c, &lists);
+    let mut seen = vec![!lists_matter; b * s * hkv];
+    if lists_matter {
+        for n in 0..geo.seqs.len() {
+            (0..geo.seqs[n].keys).for_each(|j| seen[(geo.k_row)(n, j, 0)] = true);
         }
     }
-    fn regions(&self) -> &'static [&'static str] {
-        attention::REGIONS
+    let rows = seen.iter().filter(|s| **s).count() as u64;
+    let mut cost = attention::cost(c, &geo, (b * s * hkv * selected) as u64);
+    cost.bytes_read -= 2 * (geo.rows_seen() - rows) * (d * c.dtype.size()) as u64;
+    cost
+}
+
+fn derive(c: &Case, tensor: &str, inputs: &View, rows: Range<usize>, out: &mut [f64]) {
+    let [s, hq, hkv] = ["s", "hq", "hkv"].map(|a| c.axis(a));
+    let spec = inputs.spec(tensor);
+    match tensor {
+        "blocks" => rows.zip(out.chunks_mut(c.count("selected"))).for_each(|(row, out)| list(c, row, out)),
+        "q" => fill_queries(spec, c.seed, rows, out, |row| row / hq + row % hq),
+        _ => {
+            let scale = c.scale(1.0 / (c.axis("d") as f64).sqrt());
+            fill_keys(spec, c.seed, scale, rows, out, |row| kind(row / hkv % s, s))
+        }
     }
-    fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
-        attention::forward::<Nsa>(c, inputs, sink)
-    }
+}
+
+fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
+    attention::forward::<Nsa>(c, inputs, sink)
 }

@@ -10,13 +10,14 @@ use kmark_core::cost::Cost;
 use kmark_core::dtype::DType;
 use kmark_core::fill::Fill;
 use kmark_core::gate::{Block, Region, Sink};
-use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op, YES_NO, by_blocks, by_rows};
+use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op, YES_NO, by_blocks, by_rows, rows_by_columns};
 use kmark_core::tensor::{TensorSpec, View};
 use std::sync::Mutex;
 
 pub const ENTRY: Entry = Entry {
-    op: &QuantFp8,
+    op: &OP,
     cpu: cpu::IMPLS,
+    oracle: oracle!("quant_fp8"),
     cuda: &[
         &kernel!(
             "quant_fp8",
@@ -38,137 +39,121 @@ pub const ENTRY: Entry = Entry {
     loose: &[],
 };
 
-struct QuantFp8;
+const OP: Op = Op {
+    name: "quant-fp8",
+    about: "scale = max(max|x|, clamp) / largest of the format, per block; q = x / scale rounded to the format",
+    axes: &[
+        Axis { name: "m", about: "rows", tries: &[1, 4, 12, 33, 130, 140] },
+        Axis { name: "n", about: "row length", tries: &[1, 32, 127, 128, 129, 257, 385, 641, 1000] },
+    ],
+    attrs: &[
+        Attr {
+            name: "to",
+            kind: AttrKind::OneOf(&["f8e4m3", "f8e5m2"]),
+            default: "f8e4m3",
+            about: "dtype of q; the largest values are 448 and 57344",
+        },
+        Attr {
+            name: "granularity",
+            kind: AttrKind::OneOf(&["row", "1x128", "128x128"]),
+            default: "row",
+            about: "what shares a scale: a row, 128 of a row, or 128 rows by 128 columns",
+        },
+        Attr { name: "pow2", kind: YES_NO, default: "no", about: "whether scales are rounded up to powers of two" },
+        Attr { name: "clamp", kind: AttrKind::Positive, default: "1e-12", about: "a block's max|x| is at least this" },
+        MEMORY,
+    ],
+    dtypes: &[DType::F32, DType::F16, DType::Bf16],
+    default_configs: &["4096x4096", "16384x4096"],
+    check,
+    distinct_rows: Some(distinct_rows),
+    tensors,
+    cost: |c, tensors| Cost::of(tensors, 3 * rows_by_columns(c)),
+    properties,
+    oracle,
+    ..Op::NEW
+};
 
-impl Op for QuantFp8 {
-    fn name(&self) -> &'static str {
-        "quant-fp8"
+fn check(c: &Case) -> Result<(), String> {
+    if !(1e-30..=1e30).contains(&c.number("clamp")) {
+        return Err(format!("clamp = {} leaves the scale no room in f32; 1e-30 to 1e30", c.attr("clamp")));
     }
-    fn cuda_oracle(&self) -> &'static str {
-        oracle!("quant_fp8")
-    }
-    fn about(&self) -> &'static str {
-        "scale = max(max|x|, clamp) / largest of the format, per block; q = x / scale rounded to the format"
-    }
-    fn axes(&self) -> &'static [Axis] {
-        &[
-            Axis { name: "m", about: "rows", tries: &[1, 4, 12, 33, 130, 140] },
-            Axis { name: "n", about: "row length", tries: &[1, 32, 127, 128, 129, 257, 385, 641, 1000] },
-        ]
-    }
-    fn attrs(&self) -> &'static [Attr] {
-        &[
-            Attr {
-                name: "to",
-                kind: AttrKind::OneOf(&["f8e4m3", "f8e5m2"]),
-                default: "f8e4m3",
-                about: "dtype of q; the largest values are 448 and 57344",
-            },
-            Attr {
-                name: "granularity",
-                kind: AttrKind::OneOf(&["row", "1x128", "128x128"]),
-                default: "row",
-                about: "what shares a scale: a row, 128 of a row, or 128 rows by 128 columns",
-            },
-            Attr { name: "pow2", kind: YES_NO, default: "no", about: "whether scales are rounded up to powers of two" },
-            Attr {
-                name: "clamp",
-                kind: AttrKind::Positive,
-                default: "1e-12",
-                about: "a block's max|x| is at least this",
-            },
-            MEMORY,
-        ]
-    }
-    fn dtypes(&self) -> &'static [DType] {
-        &[DType::F32, DType::F16, DType::Bf16]
-    }
-    fn default_configs(&self) -> &'static [&'static str] {
-        &["4096x4096", "16384x4096"]
-    }
-    fn check(&self, c: &Case) -> Result<(), String> {
-        if !(1e-30..=1e30).contains(&c.number("clamp")) {
-            return Err(format!("clamp = {} leaves the scale no room in f32; 1e-30 to 1e30", c.attr("clamp")));
+    Ok(())
+}
+
+fn tensors(c: &Case) -> Vec<TensorSpec> {
+    let (m, n, blocks) = (c.axis("m"), c.axis("n"), Blocks::new(c));
+    let scales = if c.attr("granularity") == "row" { vec![m] } else { vec![blocks.down, blocks.across] };
+    // Whatever shares a scale may be all zero, or all equal: an exact tie for the maximum.
+    let tiled = c.attr("granularity") == "128x128";
+    let fill = if tiled { Fill::Tiles { std: 1.0 } } else { Fill::Rows { mean: 0.0, std: 1.0, shift: 0.0 } };
+    vec![
+        TensorSpec::input("x", c.dtype, &[m, n], fill).laid_out(c.attr("memory")),
+        TensorSpec::output("q", to(c), &[m, n]),
+        TensorSpec::output("scale", DType::F32, &scales),
+    ]
+}
+
+fn distinct_rows(c: &Case) -> usize {
+    let blocks = Blocks::new(c);
+    c.axis("m").min(blocks.down * blocks.across)
+}
+
+fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
+    let (m, n, blocks, region) = (c.axis("m"), c.axis("n"), Blocks::new(c), Region::One(0));
+    let max = largest(c);
+    // Powers of two are exact, and so is the quotient. Otherwise scale, its inverse and the product round in f32.
+    let off = if c.flag("pow2") { 0.0 } else { 4.0 * DType::F32.unit() };
+    by_rows(blocks.down, blocks.rows * n, |downs| {
+        for down in downs {
+            let rows = down * blocks.rows..((down + 1) * blocks.rows).min(m);
+            let x = inputs.take("x", rows.start * n, rows.len() * n);
+            let scales: Vec<f64> = blocks.amax(&x).into_iter().map(|amax| scale(c, amax)).collect();
+            let value = |(i, x): (usize, &f64)| (x / scales[i % n / blocks.columns]).clamp(-max, max);
+            let q: Vec<f64> = x.iter().enumerate().map(value).collect();
+            let slack: Vec<f64> = q.iter().map(|q| off * q.abs()).collect();
+            sink.put(Block { tensor: "q", start: rows.start * n, expect: &q, slack: &slack, loose: &[], region });
+            let slack: Vec<f64> = scales.iter().map(|s| off * s).collect();
+            sink.put(Block {
+                tensor: "scale",
+                start: down * blocks.across,
+                expect: &scales,
+                slack: &slack,
+                loose: &[],
+                region,
+            });
         }
-        Ok(())
-    }
-    fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
-        let (m, n, blocks) = (c.axis("m"), c.axis("n"), Blocks::new(c));
-        let scales = if c.attr("granularity") == "row" { vec![m] } else { vec![blocks.down, blocks.across] };
-        // Whatever shares a scale may be all zero, or all equal: an exact tie for the maximum.
-        let tiled = c.attr("granularity") == "128x128";
-        let fill = if tiled { Fill::Tiles { std: 1.0 } } else { Fill::Rows { mean: 0.0, std: 1.0, shift: 0.0 } };
-        vec![
-            TensorSpec::input("x", c.dtype, &[m, n], fill).laid_out(c.attr("memory")),
-            TensorSpec::output("q", to(c), &[m, n]),
-            TensorSpec::output("scale", DType::F32, &scales),
-        ]
-    }
-    /// Per element the magnitude and its maximum count as one operation, the scaling and the rounding as one each.
-    fn cost(&self, c: &Case) -> Cost {
-        let (elems, blocks) = ((c.axis("m") * c.axis("n")) as u64, Blocks::new(c));
-        let scales = (blocks.down * blocks.across) as u64;
-        Cost { bytes_read: elems * c.dtype.size() as u64, bytes_written: elems + 4 * scales, flops: 3 * elems }
-    }
-    fn distinct_rows(&self, c: &Case) -> usize {
-        let blocks = Blocks::new(c);
-        c.axis("m").min(blocks.down * blocks.across)
-    }
-    fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
-        let (m, n, blocks, region) = (c.axis("m"), c.axis("n"), Blocks::new(c), Region::One(0));
-        let max = largest(c);
-        // Powers of two are exact, and so is the quotient. Otherwise scale, its inverse and the product round in f32.
-        let off = if c.flag("pow2") { 0.0 } else { 4.0 * DType::F32.unit() };
-        by_rows(blocks.down, blocks.rows * n, |downs| {
-            for down in downs {
-                let rows = down * blocks.rows..((down + 1) * blocks.rows).min(m);
-                let x = inputs.take("x", rows.start * n, rows.len() * n);
-                let scales: Vec<f64> = blocks.amax(&x).into_iter().map(|amax| scale(c, amax)).collect();
-                let value = |(i, x): (usize, &f64)| (x / scales[i % n / blocks.columns]).clamp(-max, max);
-                let q: Vec<f64> = x.iter().enumerate().map(value).collect();
-                let slack: Vec<f64> = q.iter().map(|q| off * q.abs()).collect();
-                sink.put(Block { tensor: "q", start: rows.start * n, expect: &q, slack: &slack, loose: &[], region });
-                let slack: Vec<f64> = scales.iter().map(|s| off * s).collect();
-                sink.put(Block {
-                    tensor: "scale",
-                    start: down * blocks.across,
-                    expect: &scales,
-                    slack: &slack,
-                    loose: &[],
-                    region,
-                });
-            }
-        });
-    }
-    /// The round trip: q times the scale that was stored with it is x, but for half a spacing of the format.
-    fn properties(&self, c: &Case, inputs: &View, outputs: &View) -> Vec<String> {
-        let (m, n, blocks) = (c.axis("m"), c.axis("n"), Blocks::new(c));
-        let scales = outputs.all("scale");
-        let bad = Mutex::new((0, None::<(usize, f64, f64)>));
-        by_blocks(m, ((1 << 16) / n).max(1), |rows| {
-            let at = rows.start * n;
-            let (x, q) = (inputs.take("x", at, rows.len() * n), outputs.take("q", at, rows.len() * n));
-            let broken = |i: &usize| {
-                let s = scales[blocks.of(at + i)];
-                let allowed = s * 0.5 * to(c).spacing(x[*i] / s) * (1.0 + 1e-6) + 8.0 * DType::F32.unit() * x[*i].abs();
-                let off = (x[*i] - q[*i] * s).abs();
-                off > allowed || !off.is_finite() || !allowed.is_finite()
-            };
-            let (count, first) = ((0..x.len()).filter(broken).count(), (0..x.len()).find(broken));
-            if let Some(i) = first {
-                let mut bad = bad.lock().expect("no panic while checking");
-                let found = (at + i, q[i] * scales[blocks.of(at + i)], x[i]);
-                let first = bad.1.filter(|(index, ..)| *index < found.0).unwrap_or(found);
-                *bad = (bad.0 + count, Some(first));
-            }
-        });
-        let (count, first) = bad.into_inner().expect("no panic while checking");
-        let line = first.map(|(index, back, x)| {
-            let place = outputs.spec("q").place(index);
-            format!("{count} elements of q times their scale are not x; at {place} that gives {back:.6e} for {x:.6e}")
-        });
-        line.into_iter().collect()
-    }
+    });
+}
+
+/// The round trip: q times the scale that was stored with it is x, but for half a spacing of the format.
+fn properties(c: &Case, inputs: &View, outputs: &View) -> Vec<String> {
+    let (m, n, blocks) = (c.axis("m"), c.axis("n"), Blocks::new(c));
+    let scales = outputs.all("scale");
+    let bad = Mutex::new((0, None::<(usize, f64, f64)>));
+    by_blocks(m, ((1 << 16) / n).max(1), |rows| {
+        let at = rows.start * n;
+        let (x, q) = (inputs.take("x", at, rows.len() * n), outputs.take("q", at, rows.len() * n));
+        let broken = |i: &usize| {
+            let s = scales[blocks.of(at + i)];
+            let allowed = s * 0.5 * to(c).spacing(x[*i] / s) * (1.0 + 1e-6) + 8.0 * DType::F32.unit() * x[*i].abs();
+            let off = (x[*i] - q[*i] * s).abs();
+            off > allowed || !off.is_finite() || !allowed.is_finite()
+        };
+        let (count, first) = ((0..x.len()).filter(broken).count(), (0..x.len()).find(broken));
+        if let Some(i) = first {
+            let mut bad = bad.lock().expect("no panic while checking");
+            let found = (at + i, q[i] * scales[blocks.of(at + i)], x[i]);
+            let first = bad.1.filter(|(index, ..)| *index < found.0).unwrap_or(found);
+            *bad = (bad.0 + count, Some(first));
+        }
+    });
+    let (count, first) = bad.into_inner().expect("no panic while checking");
+    let line = first.map(|(index, back, x)| {
+        let place = outputs.spec("q").place(index);
+        format!("{count} elements of q times their scale are not x; at {place} that gives {back:.6e} for {x:.6e}")
+    });
+    line.into_iter().collect()
 }
 
 fn to(c: &Case) -> DType {

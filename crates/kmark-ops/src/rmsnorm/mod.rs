@@ -9,12 +9,13 @@ use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::fill::Fill;
 use kmark_core::gate::{Block, Region, Sink, sum_slack};
-use kmark_core::op::{Attr, AttrKind, Axis, MATRIX, MEMORY, Op, WEIGHT_DTYPES, YES_NO, by_rows};
+use kmark_core::op::{Attr, AttrKind, MATRIX, MEMORY, Op, WEIGHT_DTYPES, YES_NO, by_rows, rows_by_columns};
 use kmark_core::tensor::{TensorSpec, View};
 
 pub const ENTRY: Entry = Entry {
-    op: &RmsNorm,
+    op: &OP,
     cpu: cpu::IMPLS,
+    oracle: oracle!("rmsnorm"),
     cuda: &[&kernel!(
         "rmsnorm",
         "01_rows",
@@ -24,73 +25,60 @@ pub const ENTRY: Entry = Entry {
     loose: mutants::LOOSE,
 };
 
-struct RmsNorm;
+const OP: Op = Op {
+    name: "rmsnorm",
+    about: "y = x * rstd * w with rstd = 1/sqrt(mean(x^2) + eps) per row; rstd saved on request",
+    axes: MATRIX,
+    attrs: &[
+        Attr { name: "w", kind: WEIGHT_DTYPES, default: "same", about: "dtype of the weight" },
+        Attr { name: "eps", kind: AttrKind::Positive, default: "1e-6", about: "added to the mean square" },
+        Attr { name: "rstd", kind: YES_NO, default: "no", about: "whether rstd is an output" },
+        MEMORY,
+    ],
+    tensors,
+    cost: |c, tensors| Cost::of(tensors, 4 * rows_by_columns(c)),
+    oracle,
+    ..Op::NEW
+};
 
-impl Op for RmsNorm {
-    fn name(&self) -> &'static str {
-        "rmsnorm"
+fn tensors(c: &Case) -> Vec<TensorSpec> {
+    let (m, n, memory) = (c.axis("m"), c.axis("n"), c.attr("memory"));
+    let mut t = vec![
+        TensorSpec::input("x", c.dtype, &[m, n], Fill::norm_rows(0.0, c.dtype)).laid_out(memory),
+        TensorSpec::input("w", c.attr_dtype("w"), &[n], Fill::Normal { mean: 1.0, std: 0.25 }),
+        TensorSpec::output("y", c.dtype, &[m, n]).laid_out(memory),
+    ];
+    if c.flag("rstd") {
+        t.push(TensorSpec::output("rstd", c.acc(), &[m]));
     }
-    fn cuda_oracle(&self) -> &'static str {
-        oracle!("rmsnorm")
-    }
-    fn about(&self) -> &'static str {
-        "y = x * rstd * w with rstd = 1/sqrt(mean(x^2) + eps) per row; rstd saved on request"
-    }
-    fn axes(&self) -> &'static [Axis] {
-        MATRIX
-    }
-    fn attrs(&self) -> &'static [Attr] {
-        &[
-            Attr { name: "w", kind: WEIGHT_DTYPES, default: "same", about: "dtype of the weight" },
-            Attr { name: "eps", kind: AttrKind::Positive, default: "1e-6", about: "added to the mean square" },
-            Attr { name: "rstd", kind: YES_NO, default: "no", about: "whether rstd is an output" },
-            MEMORY,
-        ]
-    }
-    fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
-        let (m, n, memory) = (c.axis("m"), c.axis("n"), c.attr("memory"));
-        let mut t = vec![
-            TensorSpec::input("x", c.dtype, &[m, n], Fill::norm_rows(0.0, c.dtype)).laid_out(memory),
-            TensorSpec::input("w", c.attr_dtype("w"), &[n], Fill::Normal { mean: 1.0, std: 0.25 }),
-            TensorSpec::output("y", c.dtype, &[m, n]).laid_out(memory),
-        ];
-        if c.flag("rstd") {
-            t.push(TensorSpec::output("rstd", c.acc(), &[m]));
+    t
+}
+
+fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
+    let (m, n, eps) = (c.axis("m"), c.axis("n"), c.number("eps"));
+    let w = inputs.all("w");
+    let rounding = truth::Rounding::to(c.dtype);
+    by_rows(m, n, |rows| {
+        let (mut y, mut slack, mut loose) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut rstd, mut rstd_slack) = (Vec::new(), Vec::new());
+        for row in rows.clone() {
+            let x = inputs.take("x", row * n, n);
+            let k = sum_slack(c.acc(), truth::nonzero(&x));
+            let r = 1.0 / (truth::sum(x.iter().map(|v| v * v)) / n as f64 + eps).sqrt();
+            rstd.push(r);
+            rstd_slack.push(k * r);
+            for (x, w) in x.iter().zip(&w) {
+                y.push(x * r * w);
+                slack.push(k * (x * r * w).abs());
+                // Rounded on the way: x * rstd, and rstd itself.
+                loose.push(rounding.of(x * r) * w.abs() + rounding.of(x * r * w));
+            }
         }
-        t
-    }
-    fn cost(&self, c: &Case) -> Cost {
-        let (m, n) = (c.axis("m") as u64, c.axis("n") as u64);
-        let (e, w) = (c.dtype.size() as u64, c.attr_dtype("w").size() as u64);
-        let rstd = if c.flag("rstd") { m * c.acc().size() as u64 } else { 0 };
-        Cost { bytes_read: m * n * e + n * w, bytes_written: m * n * e + rstd, flops: 4 * m * n }
-    }
-    fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
-        let (m, n, eps) = (c.axis("m"), c.axis("n"), c.number("eps"));
-        let w = inputs.all("w");
-        let rounding = truth::Rounding::to(c.dtype);
-        by_rows(m, n, |rows| {
-            let (mut y, mut slack, mut loose) = (Vec::new(), Vec::new(), Vec::new());
-            let (mut rstd, mut rstd_slack) = (Vec::new(), Vec::new());
-            for row in rows.clone() {
-                let x = inputs.take("x", row * n, n);
-                let k = sum_slack(c.acc(), truth::nonzero(&x));
-                let r = 1.0 / (truth::sum(x.iter().map(|v| v * v)) / n as f64 + eps).sqrt();
-                rstd.push(r);
-                rstd_slack.push(k * r);
-                for (x, w) in x.iter().zip(&w) {
-                    y.push(x * r * w);
-                    slack.push(k * (x * r * w).abs());
-                    // Rounded on the way: x * rstd, and rstd itself.
-                    loose.push(rounding.of(x * r) * w.abs() + rounding.of(x * r * w));
-                }
-            }
-            let (start, region, loose) = (rows.start * n, Region::One(0), rounding.loose(&loose));
-            sink.put(Block { tensor: "y", start, expect: &y, slack: &slack, loose, region });
-            if c.flag("rstd") {
-                let start = rows.start;
-                sink.put(Block { tensor: "rstd", start, expect: &rstd, slack: &rstd_slack, loose: &[], region });
-            }
-        });
-    }
+        let (start, region, loose) = (rows.start * n, Region::One(0), rounding.loose(&loose));
+        sink.put(Block { tensor: "y", start, expect: &y, slack: &slack, loose, region });
+        if c.flag("rstd") {
+            let start = rows.start;
+            sink.put(Block { tensor: "rstd", start, expect: &rstd, slack: &rstd_slack, loose: &[], region });
+        }
+    });
 }

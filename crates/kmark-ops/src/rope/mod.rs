@@ -15,8 +15,9 @@ use kmark_core::tensor::{TensorSpec, View};
 use std::ops::Range;
 
 pub const ENTRY: Entry = Entry {
-    op: &Rope,
+    op: &OP,
     cpu: cpu::IMPLS,
+    oracle: oracle!("rope"),
     cuda: &[&kernel!(
         "rope",
         "01_heads",
@@ -25,8 +26,6 @@ pub const ENTRY: Entry = Entry {
     mutants: mutants::MUTANTS,
     loose: mutants::LOOSE,
 };
-
-struct Rope;
 
 /// Dimensions of a head that are rotated.
 fn rotated(c: &Case) -> usize {
@@ -56,131 +55,124 @@ fn pair(neox: bool, r: usize, i: usize) -> (usize, usize) {
     if neox { (i, i + r / 2) } else { (2 * i, 2 * i + 1) }
 }
 
-impl Op for Rope {
-    fn name(&self) -> &'static str {
-        "rope"
+const OP: Op = Op {
+    name: "rope",
+    about: "pairs of dimensions of q and k turned by the angle of their position: x1 cos - x2 sin, x2 cos + x1 sin",
+    axes: &[
+        Axis { name: "b", about: "sequences", tries: &[1, 2, 3] },
+        Axis { name: "s", about: "positions", tries: &[1, 2, 7, 33] },
+        Axis { name: "hq", about: "heads of q", tries: &[1, 2, 4, 9] },
+        Axis { name: "hk", about: "heads of k", tries: &[1, 2, 3] },
+        Axis { name: "d", about: "dimensions of a head", tries: &[2, 4, 8, 64, 6, 128] },
+    ],
+    attrs: &[
+        Attr {
+            name: "style",
+            kind: AttrKind::OneOf(&["neox", "interleaved"]),
+            default: "neox",
+            about: "pairs (i, i + r/2) or (2i, 2i + 1) of r rotated dimensions",
+        },
+        Attr {
+            name: "form",
+            kind: AttrKind::OneOf(&["inplace", "out"]),
+            default: "inplace",
+            about: "whether q and k are overwritten or q_out and k_out written",
+        },
+        Attr { name: "k", kind: AttrKind::OneOf(&["yes", "no"]), default: "yes", about: "whether k is rotated too" },
+        Attr {
+            name: "rotary",
+            kind: AttrKind::Count(&[0, 0, 2, 4, 8]),
+            default: "0",
+            about: "how many dimensions, the first, are rotated; 0: all",
+        },
+        Attr { name: "base", kind: AttrKind::Positive, default: "10000", about: "base of the frequencies" },
+        MEMORY,
+    ],
+    default_configs: &["1x4096x32x8x128", "1x16384x32x8x128"],
+    check,
+    tensors,
+    cost,
+    derive,
+    oracle,
+    ..Op::NEW
+};
+
+fn check(c: &Case) -> Result<(), String> {
+    let (d, r) = (c.axis("d"), rotated(c));
+    if r > d {
+        return Err(format!("rotary = {r} is more than the {d} dimensions of a head"));
     }
-    fn cuda_oracle(&self) -> &'static str {
-        oracle!("rope")
+    if !r.is_multiple_of(2) {
+        return Err(format!("{r} dimensions cannot be rotated in pairs; d, or rotary if set, must be even"));
     }
-    fn about(&self) -> &'static str {
-        "pairs of dimensions of q and k turned by the angle of their position: x1 cos - x2 sin, x2 cos + x1 sin"
+    Ok(())
+}
+
+fn tensors(c: &Case) -> Vec<TensorSpec> {
+    let (b, s, d, half) = (c.axis("b"), c.axis("s"), c.axis("d"), rotated(c) / 2);
+    let fill = Fill::Normal { mean: 0.0, std: 1.0 };
+    let new = if in_place(c) { TensorSpec::inout } else { TensorSpec::input };
+    let all = operands(c);
+    let memory = c.attr("memory");
+    let mut t: Vec<_> =
+        all.iter().map(|(input, _, h)| new(input, c.dtype, &[b, s, *h, d], fill).laid_out(memory)).collect();
+    t.extend(["cos", "sin"].map(|name| TensorSpec::input(name, c.acc(), &[s, half], Fill::Derived)));
+    if !in_place(c) {
+        t.extend(all.iter().map(|(_, out, h)| TensorSpec::output(out, c.dtype, &[b, s, *h, d]).laid_out(memory)));
     }
-    fn axes(&self) -> &'static [Axis] {
-        &[
-            Axis { name: "b", about: "sequences", tries: &[1, 2, 3] },
-            Axis { name: "s", about: "positions", tries: &[1, 2, 7, 33] },
-            Axis { name: "hq", about: "heads of q", tries: &[1, 2, 4, 9] },
-            Axis { name: "hk", about: "heads of k", tries: &[1, 2, 3] },
-            Axis { name: "d", about: "dimensions of a head", tries: &[2, 4, 8, 64, 6, 128] },
-        ]
-    }
-    fn attrs(&self) -> &'static [Attr] {
-        &[
-            Attr {
-                name: "style",
-                kind: AttrKind::OneOf(&["neox", "interleaved"]),
-                default: "neox",
-                about: "pairs (i, i + r/2) or (2i, 2i + 1) of r rotated dimensions",
-            },
-            Attr {
-                name: "form",
-                kind: AttrKind::OneOf(&["inplace", "out"]),
-                default: "inplace",
-                about: "whether q and k are overwritten or q_out and k_out written",
-            },
-            Attr {
-                name: "k",
-                kind: AttrKind::OneOf(&["yes", "no"]),
-                default: "yes",
-                about: "whether k is rotated too",
-            },
-            Attr {
-                name: "rotary",
-                kind: AttrKind::Count(&[0, 0, 2, 4, 8]),
-                default: "0",
-                about: "how many dimensions, the first, are rotated; 0: all",
-            },
-            Attr { name: "base", kind: AttrKind::Positive, default: "10000", about: "base of the frequencies" },
-            MEMORY,
-        ]
-    }
-    fn default_configs(&self) -> &'static [&'static str] {
-        &["1x4096x32x8x128", "1x16384x32x8x128"]
-    }
-    fn check(&self, c: &Case) -> Result<(), String> {
-        let (d, r) = (c.axis("d"), rotated(c));
-        if r > d {
-            return Err(format!("rotary = {r} is more than the {d} dimensions of a head"));
-        }
-        if !r.is_multiple_of(2) {
-            return Err(format!("{r} dimensions cannot be rotated in pairs; d, or rotary if set, must be even"));
-        }
-        Ok(())
-    }
-    fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
-        let (b, s, d, half) = (c.axis("b"), c.axis("s"), c.axis("d"), rotated(c) / 2);
-        let fill = Fill::Normal { mean: 0.0, std: 1.0 };
-        let new = if in_place(c) { TensorSpec::inout } else { TensorSpec::input };
-        let all = operands(c);
-        let memory = c.attr("memory");
-        let mut t: Vec<_> =
-            all.iter().map(|(input, _, h)| new(input, c.dtype, &[b, s, *h, d], fill).laid_out(memory)).collect();
-        t.extend(["cos", "sin"].map(|name| TensorSpec::input(name, c.acc(), &[s, half], Fill::Derived)));
-        if !in_place(c) {
-            t.extend(all.iter().map(|(_, out, h)| TensorSpec::output(out, c.dtype, &[b, s, *h, d]).laid_out(memory)));
-        }
-        t
-    }
-    fn cost(&self, c: &Case) -> Cost {
-        let (s, r) = (c.axis("s"), rotated(c));
-        let heads: usize = operands(c).iter().map(|(_, _, h)| c.axis("b") * s * h).sum();
-        // In place, what is not rotated need not be touched.
-        let moved = (heads * if in_place(c) { r } else { c.axis("d") } * c.dtype.size()) as u64;
-        let tables = (s * r * c.acc().size()) as u64;
-        // Two products and a sum.
-        Cost { bytes_read: moved + tables, bytes_written: moved, flops: 3 * (heads * r) as u64 }
-    }
-    fn derive(&self, c: &Case, tensor: &str, _: &View, rows: Range<usize>, out: &mut [f64]) {
-        let (r, base) = (rotated(c), c.number("base"));
-        for (position, row) in rows.zip(out.chunks_mut(r / 2)) {
-            for (i, v) in row.iter_mut().enumerate() {
-                let angle = position as f64 * base.powf(-2.0 * i as f64 / r as f64);
-                *v = if tensor == "cos" { angle.cos() } else { angle.sin() };
-            }
+    t
+}
+
+fn cost(c: &Case, _: &[TensorSpec]) -> Cost {
+    let (s, r) = (c.axis("s"), rotated(c));
+    let heads: usize = operands(c).iter().map(|(_, _, h)| c.axis("b") * s * h).sum();
+    // In place, what is not rotated need not be touched.
+    let moved = (heads * if in_place(c) { r } else { c.axis("d") } * c.dtype.size()) as u64;
+    let tables = (s * r * c.acc().size()) as u64;
+    // Two products and a sum.
+    Cost { bytes_read: moved + tables, bytes_written: moved, flops: 3 * (heads * r) as u64 }
+}
+
+fn derive(c: &Case, tensor: &str, _: &View, rows: Range<usize>, out: &mut [f64]) {
+    let (r, base) = (rotated(c), c.number("base"));
+    for (position, row) in rows.zip(out.chunks_mut(r / 2)) {
+        for (i, v) in row.iter_mut().enumerate() {
+            let angle = position as f64 * base.powf(-2.0 * i as f64 / r as f64);
+            *v = if tensor == "cos" { angle.cos() } else { angle.sin() };
         }
     }
-    fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
-        let (b, s, d, r) = (c.axis("b"), c.axis("s"), c.axis("d"), rotated(c));
-        let (neox, u) = (c.attr("style") == "neox", c.acc().unit());
-        let (cos, sin) = (inputs.all("cos"), inputs.all("sin"));
-        let rounding = truth::Rounding::to(c.dtype);
-        for (input, output, heads) in operands(c) {
-            by_rows(b * s * heads, d, |rows| {
-                // Dimensions that are not rotated are copied, exactly.
-                let mut y = inputs.take(input, rows.start * d, rows.len() * d);
-                let (mut slack, mut loose) = (vec![0.0; y.len()], vec![0.0; y.len()]);
-                for (row, first_of_row) in rows.clone().zip((0..).step_by(d)) {
-                    let at = first_of_row..first_of_row + d;
-                    let (y, slack, loose) = (&mut y[at.clone()], &mut slack[at.clone()], &mut loose[at]);
-                    let angles = row / heads % s * (r / 2);
-                    for i in 0..r / 2 {
-                        let (first, second) = pair(neox, r, i);
-                        let (x1, x2, cos, sin) = (y[first], y[second], cos[angles + i], sin[angles + i]);
-                        y[first] = x1 * cos - x2 * sin;
-                        y[second] = x2 * cos + x1 * sin;
-                        // Two products and their sum, each rounded.
-                        slack[first] = 2.0 * u * ((x1 * cos).abs() + (x2 * sin).abs());
-                        slack[second] = 2.0 * u * ((x2 * cos).abs() + (x1 * sin).abs());
-                        // Rounded on the way: cosine and sine, and the products.
-                        let product = |x: f64, by: f64| rounding.of(by) * x.abs() + rounding.of(x * by);
-                        loose[first] = product(x1, cos) + product(x2, sin);
-                        loose[second] = product(x2, cos) + product(x1, sin);
-                    }
+}
+
+fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
+    let (b, s, d, r) = (c.axis("b"), c.axis("s"), c.axis("d"), rotated(c));
+    let (neox, u) = (c.attr("style") == "neox", c.acc().unit());
+    let (cos, sin) = (inputs.all("cos"), inputs.all("sin"));
+    let rounding = truth::Rounding::to(c.dtype);
+    for (input, output, heads) in operands(c) {
+        by_rows(b * s * heads, d, |rows| {
+            // Dimensions that are not rotated are copied, exactly.
+            let mut y = inputs.take(input, rows.start * d, rows.len() * d);
+            let (mut slack, mut loose) = (vec![0.0; y.len()], vec![0.0; y.len()]);
+            for (row, first_of_row) in rows.clone().zip((0..).step_by(d)) {
+                let at = first_of_row..first_of_row + d;
+                let (y, slack, loose) = (&mut y[at.clone()], &mut slack[at.clone()], &mut loose[at]);
+                let angles = row / heads % s * (r / 2);
+                for i in 0..r / 2 {
+                    let (first, second) = pair(neox, r, i);
+                    let (x1, x2, cos, sin) = (y[first], y[second], cos[angles + i], sin[angles + i]);
+                    y[first] = x1 * cos - x2 * sin;
+                    y[second] = x2 * cos + x1 * sin;
+                    // Two products and their sum, each rounded.
+                    slack[first] = 2.0 * u * ((x1 * cos).abs() + (x2 * sin).abs());
+                    slack[second] = 2.0 * u * ((x2 * cos).abs() + (x1 * sin).abs());
+                    // Rounded on the way: cosine and sine, and the products.
+                    let product = |x: f64, by: f64| rounding.of(by) * x.abs() + rounding.of(x * by);
+                    loose[first] = product(x1, cos) + product(x2, sin);
+                    loose[second] = product(x2, cos) + product(x1, sin);
                 }
-                let (start, region, loose) = (rows.start * d, Region::One(0), rounding.loose(&loose));
-                sink.put(Block { tensor: output, start, expect: &y, slack: &slack, loose, region });
-            });
-        }
+            }
+            let (start, region, loose) = (rows.start * d, Region::One(0), rounding.loose(&loose));
+            sink.put(Block { tensor: output, start, expect: &y, slack: &slack, loose, region });
+        });
     }
 }

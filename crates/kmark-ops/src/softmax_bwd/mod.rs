@@ -9,13 +9,14 @@ use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::fill::{self, Fill};
 use kmark_core::gate::{Block, Invariant, Region, Sink, sum_slack};
-use kmark_core::op::{Attr, Axis, MATRIX, MEMORY, Op, by_rows};
+use kmark_core::op::{MATRIX, MEMORY, Op, by_rows, rows_by_columns};
 use kmark_core::tensor::{TensorSpec, View};
 use std::ops::Range;
 
 pub const ENTRY: Entry = Entry {
-    op: &SoftmaxBwd,
+    op: &OP,
     cpu: cpu::IMPLS,
+    oracle: oracle!("softmax_bwd"),
     cuda: &[&kernel!(
         "softmax_bwd",
         "01_rows",
@@ -25,74 +26,69 @@ pub const ENTRY: Entry = Entry {
     loose: mutants::LOOSE,
 };
 
-struct SoftmaxBwd;
+const OP: Op = Op {
+    name: "softmax-bwd",
+    about: "dx = y * (dy - sum(dy * y)) per row, y as softmax saved it",
+    axes: MATRIX,
+    attrs: &[MEMORY],
+    distinct_rows: Some(distinct_rows),
+    tensors,
+    // Product and sum; difference and product.
+    cost: |c, tensors| Cost::of(tensors, 4 * rows_by_columns(c)),
+    derive,
+    invariants,
+    oracle,
+    ..Op::NEW
+};
 
-impl Op for SoftmaxBwd {
-    fn name(&self) -> &'static str {
-        "softmax-bwd"
+fn tensors(c: &Case) -> Vec<TensorSpec> {
+    let (shape, memory) = ([c.axis("m"), c.axis("n")], c.attr("memory"));
+    vec![
+        TensorSpec::input("y", c.dtype, &shape, Fill::Derived).laid_out(memory),
+        TensorSpec::input("dy", c.dtype, &shape, Fill::Normal { mean: 0.0, std: 1.0 }).laid_out(memory),
+        TensorSpec::output("dx", c.dtype, &shape).laid_out(memory),
+    ]
+}
+
+/// The softmax of logits that are no tensor of this op, but distributed as those of the forward op are.
+fn derive(c: &Case, _: &str, _: &View, rows: Range<usize>, out: &mut [f64]) {
+    let (m, n) = (c.axis("m"), c.axis("n"));
+    let logits = TensorSpec::input("logits", c.dtype, &[m, n], Fill::logits(c.dtype));
+    fill::values(&logits, c.seed, rows.start * n, out);
+    for row in out.chunks_mut(n) {
+        row.copy_from_slice(&truth::softmax(row).p);
     }
-    fn cuda_oracle(&self) -> &'static str {
-        oracle!("softmax_bwd")
-    }
-    fn about(&self) -> &'static str {
-        "dx = y * (dy - sum(dy * y)) per row, y as softmax saved it"
-    }
-    fn axes(&self) -> &'static [Axis] {
-        MATRIX
-    }
-    fn attrs(&self) -> &'static [Attr] {
-        &[MEMORY]
-    }
-    fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
-        let (shape, memory) = ([c.axis("m"), c.axis("n")], c.attr("memory"));
-        vec![
-            TensorSpec::input("y", c.dtype, &shape, Fill::Derived).laid_out(memory),
-            TensorSpec::input("dy", c.dtype, &shape, Fill::Normal { mean: 0.0, std: 1.0 }).laid_out(memory),
-            TensorSpec::output("dx", c.dtype, &shape).laid_out(memory),
-        ]
-    }
-    fn cost(&self, c: &Case) -> Cost {
-        let (m, n, e) = (c.axis("m") as u64, c.axis("n") as u64, c.dtype.size() as u64);
-        // Product and sum; difference and product.
-        Cost { bytes_read: 2 * m * n * e, bytes_written: m * n * e, flops: 4 * m * n }
-    }
-    /// The softmax of logits that are no tensor of this op, but distributed as those of the forward op are.
-    fn derive(&self, c: &Case, _: &str, _: &View, rows: Range<usize>, out: &mut [f64]) {
-        let (m, n) = (c.axis("m"), c.axis("n"));
-        let logits = TensorSpec::input("logits", c.dtype, &[m, n], Fill::logits(c.dtype));
-        fill::values(&logits, c.seed, rows.start * n, out);
-        for row in out.chunks_mut(n) {
-            row.copy_from_slice(&truth::softmax(row).p);
-        }
-    }
-    fn distinct_rows(&self, c: &Case) -> usize {
-        c.axis("m")
-    }
-    fn invariants(&self, c: &Case) -> Vec<Invariant> {
-        // Rows of dx add up to zero as far as those of y add up to one, which 16 bits do not say well enough.
-        if c.dtype == c.acc() { vec![Invariant::RowSum { tensor: "dx", to: 0.0 }] } else { Vec::new() }
-    }
-    fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
-        let (m, n) = (c.axis("m"), c.axis("n"));
-        let rounding = truth::Rounding::to(c.dtype);
-        by_rows(m, n, |rows| {
-            let (mut dx, mut slack, mut loose) = (Vec::new(), Vec::new(), Vec::new());
-            for row in rows.clone() {
-                let (y, dy) = (inputs.take("y", row * n, n), inputs.take("dy", row * n, n));
-                let k = sum_slack(c.acc(), truth::nonzero(&y));
-                let dot = truth::dot(&y, &dy);
-                let size: f64 = y.iter().zip(&dy).map(|(y, dy)| y * dy.abs()).sum();
-                let dot_off = truth::loose_dot(&y, &dy, rounding);
-                for (y, dy) in y.iter().zip(&dy) {
-                    dx.push(y * (dy - dot));
-                    // What is below the normal numbers may be flushed, y or a product of it.
-                    slack.push(k * y * (dy.abs() + size) + truth::least(c.acc()) * (1.0 + dy.abs() + size));
-                    // Rounded on the way: the product, the sum, the difference.
-                    loose.push(rounding.of(y * dy) + y * (dot_off + rounding.of(dy - dot)));
-                }
+}
+
+fn distinct_rows(c: &Case) -> usize {
+    c.axis("m")
+}
+
+fn invariants(c: &Case) -> Vec<Invariant> {
+    // Rows of dx add up to zero as far as those of y add up to one, which 16 bits do not say well enough.
+    if c.dtype == c.acc() { vec![Invariant::RowSum { tensor: "dx", to: 0.0 }] } else { Vec::new() }
+}
+
+fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
+    let (m, n) = (c.axis("m"), c.axis("n"));
+    let rounding = truth::Rounding::to(c.dtype);
+    by_rows(m, n, |rows| {
+        let (mut dx, mut slack, mut loose) = (Vec::new(), Vec::new(), Vec::new());
+        for row in rows.clone() {
+            let (y, dy) = (inputs.take("y", row * n, n), inputs.take("dy", row * n, n));
+            let k = sum_slack(c.acc(), truth::nonzero(&y));
+            let dot = truth::dot(&y, &dy);
+            let size: f64 = y.iter().zip(&dy).map(|(y, dy)| y * dy.abs()).sum();
+            let dot_off = truth::loose_dot(&y, &dy, rounding);
+            for (y, dy) in y.iter().zip(&dy) {
+                dx.push(y * (dy - dot));
+                // What is below the normal numbers may be flushed, y or a product of it.
+                slack.push(k * y * (dy.abs() + size) + truth::least(c.acc()) * (1.0 + dy.abs() + size));
+                // Rounded on the way: the product, the sum, the difference.
+                loose.push(rounding.of(y * dy) + y * (dot_off + rounding.of(dy - dot)));
             }
-            let (start, region, loose) = (rows.start * n, Region::One(0), rounding.loose(&loose));
-            sink.put(Block { tensor: "dx", start, expect: &dx, slack: &slack, loose, region });
-        });
-    }
+        }
+        let (start, region, loose) = (rows.start * n, Region::One(0), rounding.loose(&loose));
+        sink.put(Block { tensor: "dx", start, expect: &dx, slack: &slack, loose, region });
+    });
 }

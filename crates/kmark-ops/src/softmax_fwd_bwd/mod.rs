@@ -9,12 +9,13 @@ use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::fill::Fill;
 use kmark_core::gate::{Block, Invariant, Region, Sink, sum_slack};
-use kmark_core::op::{Attr, Axis, MATRIX, MEMORY, Op, by_rows};
+use kmark_core::op::{MATRIX, MEMORY, Op, by_rows, rows_by_columns};
 use kmark_core::tensor::{TensorSpec, View};
 
 pub const ENTRY: Entry = Entry {
-    op: &SoftmaxFwdBwd,
+    op: &OP,
     cpu: cpu::IMPLS,
+    oracle: oracle!("softmax_fwd_bwd"),
     cuda: &[&kernel!(
         "softmax_fwd_bwd",
         "01_rows",
@@ -24,65 +25,56 @@ pub const ENTRY: Entry = Entry {
     loose: mutants::LOOSE,
 };
 
-struct SoftmaxFwdBwd;
+const OP: Op = Op {
+    name: "softmax-fwd-bwd",
+    about: "dx = y * (dy - sum(dy * y)) with y = softmax(x) per row, y not rounded",
+    axes: MATRIX,
+    attrs: &[MEMORY],
+    tensors,
+    // The five of softmax and the four of its backward.
+    cost: |c, tensors| Cost::of(tensors, 9 * rows_by_columns(c)),
+    invariants,
+    oracle,
+    ..Op::NEW
+};
 
-impl Op for SoftmaxFwdBwd {
-    fn name(&self) -> &'static str {
-        "softmax-fwd-bwd"
-    }
-    fn cuda_oracle(&self) -> &'static str {
-        oracle!("softmax_fwd_bwd")
-    }
-    fn about(&self) -> &'static str {
-        "dx = y * (dy - sum(dy * y)) with y = softmax(x) per row, y not rounded"
-    }
-    fn axes(&self) -> &'static [Axis] {
-        MATRIX
-    }
-    fn attrs(&self) -> &'static [Attr] {
-        &[MEMORY]
-    }
-    fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
-        let shape = [c.axis("m"), c.axis("n")];
-        vec![
-            TensorSpec::input("x", c.dtype, &shape, Fill::logits(c.dtype)).laid_out(c.attr("memory")),
-            TensorSpec::input("dy", c.dtype, &shape, Fill::Normal { mean: 0.0, std: 1.0 }).laid_out(c.attr("memory")),
-            TensorSpec::output("dx", c.dtype, &shape).laid_out(c.attr("memory")),
-        ]
-    }
-    fn cost(&self, c: &Case) -> Cost {
-        let (m, n, e) = (c.axis("m") as u64, c.axis("n") as u64, c.dtype.size() as u64);
-        // The five of softmax and the four of its backward.
-        Cost { bytes_read: 2 * m * n * e, bytes_written: m * n * e, flops: 9 * m * n }
-    }
-    fn invariants(&self, _: &Case) -> Vec<Invariant> {
-        vec![Invariant::RowSum { tensor: "dx", to: 0.0 }]
-    }
-    fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
-        let (m, n) = (c.axis("m"), c.axis("n"));
-        let k = sum_slack(c.acc(), n);
-        let rounding = truth::Rounding::to(c.dtype);
-        by_rows(m, n, |rows| {
-            let (mut dx, mut slack, mut loose) = (Vec::new(), Vec::new(), Vec::new());
-            for row in rows.clone() {
-                let (x, dy) = (inputs.take("x", row * n, n), inputs.take("dy", row * n, n));
-                let s = truth::softmax(&x);
-                let off: Vec<f64> = x.iter().zip(&s.p).map(|(x, p)| s.off(*x, *p, k, c.acc())).collect();
-                let dot = truth::dot(&s.p, &dy);
-                let size: f64 = s.p.iter().zip(&dy).map(|(p, dy)| p * dy.abs()).sum();
-                let dot_off: f64 = off.iter().zip(&dy).map(|(off, dy)| off * dy.abs()).sum();
-                // As in the backward alone, and y is rounded as well.
-                let y_off2: f64 = s.p.iter().zip(&dy).map(|(p, dy)| rounding.square(*p) * dy * dy).sum();
-                let loose_dot = truth::loose_dot(&s.p, &dy, rounding) + truth::SURE * y_off2.sqrt();
-                for ((p, off), dy) in s.p.iter().zip(&off).zip(&dy) {
-                    dx.push(p * (dy - dot));
-                    slack.push(off * (dy.abs() + size) + p * dot_off);
-                    let y = rounding.of(*p) * (dy - dot).abs();
-                    loose.push(rounding.of(p * dy) + p * (loose_dot + rounding.of(dy - dot)) + y);
-                }
+fn tensors(c: &Case) -> Vec<TensorSpec> {
+    let shape = [c.axis("m"), c.axis("n")];
+    vec![
+        TensorSpec::input("x", c.dtype, &shape, Fill::logits(c.dtype)).laid_out(c.attr("memory")),
+        TensorSpec::input("dy", c.dtype, &shape, Fill::Normal { mean: 0.0, std: 1.0 }).laid_out(c.attr("memory")),
+        TensorSpec::output("dx", c.dtype, &shape).laid_out(c.attr("memory")),
+    ]
+}
+
+fn invariants(_: &Case) -> Vec<Invariant> {
+    vec![Invariant::RowSum { tensor: "dx", to: 0.0 }]
+}
+
+fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
+    let (m, n) = (c.axis("m"), c.axis("n"));
+    let k = sum_slack(c.acc(), n);
+    let rounding = truth::Rounding::to(c.dtype);
+    by_rows(m, n, |rows| {
+        let (mut dx, mut slack, mut loose) = (Vec::new(), Vec::new(), Vec::new());
+        for row in rows.clone() {
+            let (x, dy) = (inputs.take("x", row * n, n), inputs.take("dy", row * n, n));
+            let s = truth::softmax(&x);
+            let off: Vec<f64> = x.iter().zip(&s.p).map(|(x, p)| s.off(*x, *p, k, c.acc())).collect();
+            let dot = truth::dot(&s.p, &dy);
+            let size: f64 = s.p.iter().zip(&dy).map(|(p, dy)| p * dy.abs()).sum();
+            let dot_off: f64 = off.iter().zip(&dy).map(|(off, dy)| off * dy.abs()).sum();
+            // As in the backward alone, and y is rounded as well.
+            let y_off2: f64 = s.p.iter().zip(&dy).map(|(p, dy)| rounding.square(*p) * dy * dy).sum();
+            let loose_dot = truth::loose_dot(&s.p, &dy, rounding) + truth::SURE * y_off2.sqrt();
+            for ((p, off), dy) in s.p.iter().zip(&off).zip(&dy) {
+                dx.push(p * (dy - dot));
+                slack.push(off * (dy.abs() + size) + p * dot_off);
+                let y = rounding.of(*p) * (dy - dot).abs();
+                loose.push(rounding.of(p * dy) + p * (loose_dot + rounding.of(dy - dot)) + y);
             }
-            let (start, region, loose) = (rows.start * n, Region::One(0), rounding.loose(&loose));
-            sink.put(Block { tensor: "dx", start, expect: &dx, slack: &slack, loose, region });
-        });
-    }
+        }
+        let (start, region, loose) = (rows.start * n, Region::One(0), rounding.loose(&loose));
+        sink.put(Block { tensor: "dx", start, expect: &dx, slack: &slack, loose, region });
+    });
 }

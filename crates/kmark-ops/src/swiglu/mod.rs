@@ -9,12 +9,13 @@ use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::fill::Fill;
 use kmark_core::gate::{Block, Region, Sink};
-use kmark_core::op::{Attr, AttrKind, Axis, MATRIX, MEMORY, Op, by_rows};
+use kmark_core::op::{Attr, AttrKind, MATRIX, MEMORY, Op, by_rows, rows_by_columns};
 use kmark_core::tensor::{TensorSpec, View};
 
 pub const ENTRY: Entry = Entry {
-    op: &SwiGlu,
+    op: &OP,
     cpu: cpu::IMPLS,
+    oracle: oracle!("swiglu"),
     cuda: &[&kernel!(
         "swiglu",
         "01_vectors",
@@ -24,67 +25,54 @@ pub const ENTRY: Entry = Entry {
     loose: mutants::LOOSE,
 };
 
-struct SwiGlu;
+const OP: Op = Op {
+    name: "swiglu",
+    about: "y = gate * sigmoid(gate) * up; packed: gate and up are the first and the last n columns of x",
+    axes: MATRIX,
+    attrs: &[
+        Attr {
+            name: "form",
+            kind: AttrKind::OneOf(&["separate", "packed"]),
+            default: "separate",
+            about: "whether gate and up are tensors of their own or halves of one",
+        },
+        MEMORY,
+    ],
+    default_configs: &["2048x11008", "8192x14336"],
+    tensors,
+    // Exponential, sum, division; two products.
+    cost: |c, tensors| Cost::of(tensors, 5 * rows_by_columns(c)),
+    oracle,
+    ..Op::NEW
+};
 
-impl Op for SwiGlu {
-    fn name(&self) -> &'static str {
-        "swiglu"
-    }
-    fn cuda_oracle(&self) -> &'static str {
-        oracle!("swiglu")
-    }
-    fn about(&self) -> &'static str {
-        "y = gate * sigmoid(gate) * up; packed: gate and up are the first and the last n columns of x"
-    }
-    fn axes(&self) -> &'static [Axis] {
-        MATRIX
-    }
-    fn attrs(&self) -> &'static [Attr] {
-        &[
-            Attr {
-                name: "form",
-                kind: AttrKind::OneOf(&["separate", "packed"]),
-                default: "separate",
-                about: "whether gate and up are tensors of their own or halves of one",
-            },
-            MEMORY,
-        ]
-    }
-    fn default_configs(&self) -> &'static [&'static str] {
-        &["2048x11008", "8192x14336"]
-    }
-    fn tensors(&self, c: &Case) -> Vec<TensorSpec> {
-        let (m, n, memory) = (c.axis("m"), c.axis("n"), c.attr("memory"));
-        // The large rows hold gates on both sides whose exponential f32 does not hold.
-        let input = |name, n| TensorSpec::input(name, c.dtype, &[m, n], Fill::Rows { mean: 0.0, std: 2.0, shift: 0.0 });
-        let mut t =
-            if c.attr("form") == "packed" { vec![input("x", 2 * n)] } else { vec![input("gate", n), input("up", n)] };
-        t.push(TensorSpec::output("y", c.dtype, &[m, n]));
-        t.into_iter().map(|t| t.laid_out(memory)).collect()
-    }
-    fn cost(&self, c: &Case) -> Cost {
-        let (m, n, e) = (c.axis("m") as u64, c.axis("n") as u64, c.dtype.size() as u64);
-        // Exponential, sum, division; two products.
-        Cost { bytes_read: 2 * m * n * e, bytes_written: m * n * e, flops: 5 * m * n }
-    }
-    fn oracle(&self, c: &Case, inputs: &View, sink: &dyn Sink) {
-        let (m, n, u) = (c.axis("m"), c.axis("n"), c.acc().unit());
-        let rounding = truth::Rounding::to(c.dtype);
-        by_rows(m, n, |rows| {
-            let (mut y, mut slack, mut loose) = (Vec::new(), Vec::new(), Vec::new());
-            for row in rows.clone() {
-                let (gate, up) = truth::gate_and_up(c, inputs, row);
-                for (gate, up) in gate.iter().zip(&up) {
-                    let g = truth::gate(*gate, c.acc());
-                    // The sigmoid, then two products.
-                    y.push(gate * g.sigmoid * up);
-                    slack.push((gate * up).abs() * (g.sigmoid * (g.off + 2.0 * u) + g.flush));
-                    // Rounded on the way: the sigmoid, and its product with the gate.
-                    loose.push(rounding.of(gate * g.sigmoid) * up.abs() + rounding.of(g.sigmoid) * (gate * up).abs());
-                }
+fn tensors(c: &Case) -> Vec<TensorSpec> {
+    let (m, n, memory) = (c.axis("m"), c.axis("n"), c.attr("memory"));
+    // The large rows hold gates on both sides whose exponential f32 does not hold.
+    let input = |name, n| TensorSpec::input(name, c.dtype, &[m, n], Fill::Rows { mean: 0.0, std: 2.0, shift: 0.0 });
+    let mut t =
+        if c.attr("form") == "packed" { vec![input("x", 2 * n)] } else { vec![input("gate", n), input("up", n)] };
+    t.push(TensorSpec::output("y", c.dtype, &[m, n]));
+    t.into_iter().map(|t| t.laid_out(memory)).collect()
+}
+
+fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
+    let (m, n, u) = (c.axis("m"), c.axis("n"), c.acc().unit());
+    let rounding = truth::Rounding::to(c.dtype);
+    by_rows(m, n, |rows| {
+        let (mut y, mut slack, mut loose) = (Vec::new(), Vec::new(), Vec::new());
+        for row in rows.clone() {
+            let (gate, up) = truth::gate_and_up(c, inputs, row);
+            for (gate, up) in gate.iter().zip(&up) {
+                let g = truth::gate(*gate, c.acc());
+                // The sigmoid, then two products.
+                y.push(gate * g.sigmoid * up);
+                slack.push((gate * up).abs() * (g.sigmoid * (g.off + 2.0 * u) + g.flush));
+                // Rounded on the way: the sigmoid, and its product with the gate.
+                loose.push(rounding.of(gate * g.sigmoid) * up.abs() + rounding.of(g.sigmoid) * (gate * up).abs());
             }
-            let (start, region, loose) = (rows.start * n, Region::One(0), rounding.loose(&loose));
-            sink.put(Block { tensor: "y", start, expect: &y, slack: &slack, loose, region });
-        });
-    }
+        }
+        let (start, region, loose) = (rows.start * n, Region::One(0), rounding.loose(&loose));
+        sink.put(Block { tensor: "y", start, expect: &y, slack: &slack, loose, region });
+    });
 }

@@ -12,7 +12,7 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    pub fn new(op: &'static dyn Op, case: &Case) -> Inputs {
+    pub fn new(op: &'static Op, case: &Case) -> Inputs {
         let problem = Cpu::new("test").problem(op, case, case.value_seed(op, 0));
         let problem = problem.unwrap_or_else(|fault| panic!("{}: {}", case.id, fault.message));
         let (specs, bytes) = (problem.buffers().0.iter())

@@ -42,23 +42,23 @@ impl Random {
                 return case;
             }
         }
-        panic!("{}: no random case is valid", entry.op.name())
+        panic!("{}: no random case is valid", entry.op.name)
     }
     fn any(&mut self, entry: &Entry) -> Result<Case, String> {
         let op = entry.op;
-        let dtype = self.of(op.dtypes());
+        let dtype = self.of(op.dtypes);
         let mut axes = IndexMap::new();
-        for (i, axis) in op.axes().iter().enumerate() {
+        for (i, axis) in op.axes.iter().enumerate() {
             // Only one axis is long, so that a test takes milliseconds.
             let size = match axis.tries {
-                [] if i + 1 == op.axes().len() => self.size(),
+                [] if i + 1 == op.axes.len() => self.size(),
                 [] => self.size().min(70),
                 tries => self.of(tries),
             };
             axes.insert(axis.name.to_string(), size);
         }
         let mut attrs = IndexMap::new();
-        for attr in op.attrs() {
+        for attr in op.attrs {
             let value = match attr.kind {
                 AttrKind::OneOf(words) => self.of(words).to_string(),
                 AttrKind::Count(tries) | AttrKind::Size(tries) => self.of(tries).to_string(),

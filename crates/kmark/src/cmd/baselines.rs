@@ -31,7 +31,7 @@ pub fn run(args: BaselinesArgs, adapters: impl FnOnce() -> Result<Adapters>) -> 
 
 fn list(adapters: &[(String, String)], op: Option<&str>, json: bool) -> Result<u8> {
     if let Some(op) = op.filter(|op| kmark_ops::find(op).is_none()) {
-        return Err(Error::usage(unknown("op", op, kmark_ops::OPS.iter().map(|e| e.op.name()))));
+        return Err(Error::usage(unknown("op", op, kmark_ops::OPS.iter().map(|e| e.op.name))));
     }
     let mut list = Listing::new(&["environment", "installed", "family", "ops", "about"]);
     for b in baselines::all() {

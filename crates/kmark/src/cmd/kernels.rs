@@ -9,9 +9,9 @@ use std::fmt::Write;
 
 /// The op's first default case, in bf16 where it has that.
 fn example(e: &Entry) -> Case {
-    let sizes = e.op.default_configs()[0].split('x').map(|n| n.parse().expect("sizes are numbers"));
-    let axes = e.op.axes().iter().map(|a| a.name.to_string()).zip(sizes).collect();
-    let dtype = if e.op.dtypes().contains(&DType::Bf16) { DType::Bf16 } else { e.op.dtypes()[0] };
+    let sizes = e.op.default_configs[0].split('x').map(|n| n.parse().expect("sizes are numbers"));
+    let axes = e.op.axes.iter().map(|a| a.name.to_string()).zip(sizes).collect();
+    let dtype = if e.op.dtypes.contains(&DType::Bf16) { DType::Bf16 } else { e.op.dtypes[0] };
     Case::new(e.op, dtype, &axes, &Default::default(), DEFAULT_SEED).expect("default shapes are cases")
 }
 
@@ -19,7 +19,7 @@ fn example(e: &Entry) -> Case {
 pub fn signature(e: &Entry) -> String {
     let case = example(e);
     let text = prelude(e.op, &case, &[], For::Kernel).expect("no constants are asked for");
-    let mut out = format!("// {}: {}\n// As for case {}; kernels are\n", e.op.name(), e.op.about(), case.id);
+    let mut out = format!("// {}: {}\n// As for case {}; kernels are\n", e.op.name, e.op.about, case.id);
     out.push_str("//     extern \"C\" __global__ void NAME(const __grid_constant__ Args a)\n");
     out.push_str(&text);
     out.push('\n');
@@ -31,10 +31,10 @@ pub fn template(e: &Entry) -> String {
     let case = example(e);
     let tensors = e.op.tensors(&case);
     let out = tensors.iter().find(|t| t.role.is_output()).expect("an op has outputs").name;
-    let axes: Vec<&str> = e.op.axes().iter().map(|a| a.name).collect();
+    let axes: Vec<&str> = e.op.axes.iter().map(|a| a.name).collect();
     let mut text = String::new();
     let mut line = |s: String| writeln!(text, "{s}").expect("a string takes everything");
-    line(format!("// {}: {}", e.op.name(), e.op.about()));
+    line(format!("// {}: {}", e.op.name, e.op.about));
     line("//".into());
     line(format!("// kmark: kernel mine grid={out}.rows block=256"));
     line("//".into());
@@ -53,7 +53,7 @@ pub fn template(e: &Entry) -> String {
     );
     line(format!(
         "// require CONDITION; arch sm_90a; flags --use_fast_math. Arguments and types: kmark list ops {} --signature",
-        e.op.name()
+        e.op.name
     ));
     line(String::new());
     line("extern \"C\" __global__ void mine(const __grid_constant__ Args a) {".into());

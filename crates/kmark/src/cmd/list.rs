@@ -75,7 +75,7 @@ impl Listing {
 }
 
 fn find(op: &str) -> Result<&'static Entry> {
-    let names = kmark_ops::OPS.iter().map(|e| e.op.name());
+    let names = kmark_ops::OPS.iter().map(|e| e.op.name);
     kmark_ops::find(op).ok_or_else(|| Error::usage(unknown("op", op, names)))
 }
 
@@ -86,9 +86,9 @@ fn finds(ops: &[String]) -> Result<Vec<&'static Entry>> {
 fn list_ops(entries: Vec<&'static Entry>) -> Listing {
     let mut list = Listing::new(&["op", "axes", "attributes (first is the default)", "contract"]);
     for e in entries {
-        let axes: Vec<&str> = e.op.axes().iter().map(|a| a.name).collect();
+        let axes: Vec<&str> = e.op.axes.iter().map(|a| a.name).collect();
         let attrs: Vec<String> =
-            e.op.attrs()
+            e.op.attrs
                 .iter()
                 .map(|a| match a.kind {
                     kmark_core::op::AttrKind::OneOf(words) => {
@@ -98,13 +98,13 @@ fn list_ops(entries: Vec<&'static Entry>) -> Listing {
                     _ => format!("{}={}", a.name, a.default),
                 })
                 .collect();
-        let dtypes: Vec<&str> = e.op.dtypes().iter().map(|d| d.name()).collect();
+        let dtypes: Vec<&str> = e.op.dtypes.iter().map(|d| d.name()).collect();
         let about: Vec<_> =
-            e.op.attrs().iter().map(|a| json!({"name": a.name, "default": a.default, "about": a.about})).collect();
+            e.op.attrs.iter().map(|a| json!({"name": a.name, "default": a.default, "about": a.about})).collect();
         let json = json!({
-            "op": e.op.name(), "about": e.op.about(), "axes": axes, "attrs": about, "dtypes": dtypes,
+            "op": e.op.name, "about": e.op.about, "axes": axes, "attrs": about, "dtypes": dtypes,
         });
-        list.push(&[e.op.name(), &axes.join(" "), &attrs.join(" "), e.op.about()], json);
+        list.push(&[e.op.name, &axes.join(" "), &attrs.join(" "), e.op.about], json);
     }
     list
 }
@@ -112,11 +112,11 @@ fn list_ops(entries: Vec<&'static Entry>) -> Listing {
 fn impls() -> Listing {
     let mut list = Listing::new(&["op", "impl", "hash", "about"]);
     for e in kmark_ops::OPS {
-        let adapters = python::catalogue().unwrap_or_default().iter().filter(|a| a.op == e.op.name());
+        let adapters = python::catalogue().unwrap_or_default().iter().filter(|a| a.op == e.op.name);
         for i in e.impls().chain(adapters.map(|a| a as &dyn Impl)) {
             let hash = i.hash();
-            let json = json!({"op": e.op.name(), "impl": i.name(), "hash": hash, "about": i.about()});
-            list.push(&[e.op.name(), i.name(), &hash, i.about()], json);
+            let json = json!({"op": e.op.name, "impl": i.name(), "hash": hash, "about": i.about()});
+            list.push(&[e.op.name, i.name(), &hash, i.about()], json);
         }
     }
     list

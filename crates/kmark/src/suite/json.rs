@@ -62,7 +62,7 @@ fn reader(kernel: &str) -> Parsed<Reader> {
     if kmark_ops::find(kernel).is_some() {
         return Ok(own);
     }
-    let ops = kmark_ops::OPS.iter().map(|e| e.op.name());
+    let ops = kmark_ops::OPS.iter().map(|e| e.op.name);
     let known: Vec<&str> = ops.filter(|op| !seeds.iter().any(|(name, _)| name == op)).collect();
     Err(unknown("kernel", kernel, seeds.map(|(name, _)| name).into_iter().chain(known)))
 }
@@ -76,7 +76,7 @@ fn gemm(kernel: &str, fields: &Map<String, Value>) -> Parsed<Group> {
             return Err(format!("{name} is given twice"));
         }
     }
-    let attrs = kmark_ops::find(kernel).map_or(Vec::new(), |e| e.op.attrs().iter().map(|a| a.name).collect());
+    let attrs = kmark_ops::find(kernel).map_or(Vec::new(), |e| e.op.attrs.iter().map(|a| a.name).collect());
     let mut group = named("gemm", &own, &["m", "n", "k"], &attrs)?;
     group.values.entry("layout".into()).or_insert_with(|| vec!["nn".into()]);
     Ok(group)
@@ -132,9 +132,9 @@ fn nsa(kernel: &str, fields: &Map<String, Value>) -> Parsed<Group> {
 /// An op by its own name, with its own axes and attributes.
 fn own(kernel: &str, fields: &Map<String, Value>) -> Parsed<Group> {
     let op = kmark_ops::find(kernel).ok_or_else(|| format!("no op {kernel}"))?.op;
-    let axes: Vec<&str> = op.axes().iter().map(|a| a.name).collect();
-    let attrs: Vec<&str> = op.attrs().iter().map(|a| a.name).collect();
-    named(op.name(), fields, &axes, &attrs)
+    let axes: Vec<&str> = op.axes.iter().map(|a| a.name).collect();
+    let attrs: Vec<&str> = op.attrs.iter().map(|a| a.name).collect();
+    named(op.name, fields, &axes, &attrs)
 }
 
 /// Fields that are axes and attributes. What their values mean is checked when cases are made.

@@ -146,21 +146,21 @@ impl Group {
     }
 
     /// The op's own default shapes, at bf16 (what a large model runs), or its first dtype.
-    pub fn default_of(op: &dyn Op) -> Group {
-        let dtype = if op.dtypes().contains(&DType::Bf16) { DType::Bf16 } else { op.dtypes()[0] };
+    pub fn default_of(op: &Op) -> Group {
+        let dtype = if op.dtypes.contains(&DType::Bf16) { DType::Bf16 } else { op.dtypes[0] };
         Group {
-            op: op.name().into(),
+            op: op.name.into(),
             dtypes: vec![dtype.name().into()],
-            configs: op.default_configs().iter().map(|c| c.to_string()).collect(),
+            configs: op.default_configs.iter().map(|c| c.to_string()).collect(),
             values: IndexMap::new(),
         }
     }
 
     /// Every combination, as cases.
     pub fn cases(&self, seed: u64) -> std::result::Result<Vec<Case>, String> {
-        let ops = kmark_ops::OPS.iter().map(|e| e.op.name());
+        let ops = kmark_ops::OPS.iter().map(|e| e.op.name);
         let op = kmark_ops::find(&self.op).ok_or_else(|| unknown("op", &self.op, ops))?.op;
-        let is_axis = |name: &str| op.axes().iter().any(|a| a.name == name);
+        let is_axis = |name: &str| op.axes.iter().any(|a| a.name == name);
         let dtypes = self.dtypes.iter().map(|d| parse_dtype(d)).collect::<std::result::Result<Vec<_>, _>>()?;
         if dtypes.is_empty() {
             return Err(format!("{}: dtype is missing", self.op));
@@ -228,11 +228,11 @@ fn parse_size(axis: &str, word: &str) -> std::result::Result<u64, String> {
     word.parse().map_err(|_| format!("{axis} = {word}: a size is a whole number from 1"))
 }
 
-fn parse_config(op: &dyn Op, config: &str) -> std::result::Result<IndexMap<String, String>, String> {
+fn parse_config(op: &Op, config: &str) -> std::result::Result<IndexMap<String, String>, String> {
     let parts: Vec<&str> = config.split('x').collect();
-    let names: Vec<&str> = op.axes().iter().map(|a| a.name).collect();
+    let names: Vec<&str> = op.axes.iter().map(|a| a.name).collect();
     if parts.len() != names.len() {
-        return Err(format!("config '{config}': {} wants {} ({})", op.name(), names.len(), names.join("x")));
+        return Err(format!("config '{config}': {} wants {} ({})", op.name, names.len(), names.join("x")));
     }
     Ok(names.iter().zip(parts).map(|(n, p)| (n.to_string(), p.to_string())).collect())
 }
