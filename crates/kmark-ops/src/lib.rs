@@ -7,6 +7,7 @@
 mod cpu;
 pub mod cuda;
 pub mod mutants;
+mod plain;
 mod truth;
 mod vendor;
 

@@ -198,7 +198,7 @@ fn outputs(buffers: &Buffers) -> Vec<Buffer> {
     buffers.0.iter().filter(|b| b.spec().role.is_output()).cloned().collect()
 }
 
-const NO_MUTANT: &str = "the mutant is no mutant here";
+pub(crate) const NO_MUTANT: &str = "the mutant is no mutant here";
 
 /// A launch that may find that there was nothing to spoil: then it is no mutant on this case, and says so.
 pub(crate) struct Spoiled<F>(pub(crate) F);

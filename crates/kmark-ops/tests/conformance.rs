@@ -9,17 +9,22 @@ use kmark_core::tally::Grade;
 use kmark_device::Impl;
 use kmark_device::cpu::Cpu;
 use kmark_device::problem::verify;
-use kmark_ops::OPS;
-use kmark_ops::mutants;
+use kmark_ops::{Entry, OPS, mutants};
 
 /// Longer than any vector unit or block of the impls, short enough for many cases.
 const LONGEST: u64 = 2500;
+
+/// All ops, or those that `KMARK_OP` names, for whoever works on them: `KMARK_OP=rmsnorm,softmax`.
+fn ops() -> impl Iterator<Item = &'static Entry> {
+    let named = std::env::var("KMARK_OP").ok();
+    OPS.iter().copied().filter(move |e| named.as_ref().is_none_or(|names| names.split(',').any(|n| n == e.op.name)))
+}
 
 #[test]
 fn our_impls_are_tight_on_random_cases() {
     let device = Cpu::new("test");
     let mut random = Random::new(1, LONGEST);
-    for entry in OPS {
+    for entry in ops() {
         let mut spent = 0;
         for n in 0..240 {
             // Matrix ops are tried less often: their plain loops take a while.
@@ -41,7 +46,7 @@ fn our_impls_are_tight_on_random_cases() {
 fn mutants_are_told_on_random_cases() {
     let device = Cpu::new("test");
     let mut random = Random::new(2, LONGEST);
-    for entry in OPS {
+    for entry in ops() {
         assert!(entry.mutants.len() >= 3, "{} has too few mutants of its own", entry.op.name);
         for mutant in mutants::of(entry, "cpu") {
             let mut tried = 0;

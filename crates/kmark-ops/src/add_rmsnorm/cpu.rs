@@ -7,8 +7,18 @@ use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};
 
 pub const IMPLS: &[&dyn Impl] = &[
-    &CpuImpl { name: "cpu/naive", about: "plain loops, one thread", source: include_str!("cpu.rs"), bind: bind_naive },
-    &CpuImpl { name: "cpu/simd", about: "vectorised rows, all cores", source: include_str!("cpu.rs"), bind: bind_simd },
+    &CpuImpl {
+        name: "cpu/naive",
+        about: "plain loops, one thread",
+        source: include_str!("cpu.rs"),
+        run: crate::cpu::Run::Bound(bind_naive),
+    },
+    &CpuImpl {
+        name: "cpu/simd",
+        about: "vectorised rows, all cores",
+        source: include_str!("cpu.rs"),
+        run: crate::cpu::Run::Bound(bind_simd),
+    },
 ];
 
 fn bind_naive(c: &Case, b: &Buffers) -> Box<dyn Launch> {

@@ -11,12 +11,17 @@ use rayon::prelude::*;
 use std::sync::Mutex;
 
 pub const IMPLS: &[&dyn Impl] = &[
-    &CpuImpl { name: "cpu/naive", about: "plain loops, one thread", source: include_str!("cpu.rs"), bind: bind_naive },
+    &CpuImpl {
+        name: "cpu/naive",
+        about: "plain loops, one thread",
+        source: include_str!("cpu.rs"),
+        run: crate::cpu::Run::Bound(bind_naive),
+    },
     &CpuImpl {
         name: "cpu/simd",
         about: "tiles of 64 queries and 128 keys, five products each, all cores",
         source: include_str!("cpu.rs"),
-        bind: bind_tiled,
+        run: crate::cpu::Run::Bound(bind_tiled),
     },
 ];
 

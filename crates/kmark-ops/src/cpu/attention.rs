@@ -15,12 +15,17 @@ use std::sync::Mutex;
 const SOURCE: &str = include_str!("attention.rs");
 
 pub const fn naive<A: Attends>() -> CpuImpl {
-    CpuImpl { name: "cpu/naive", about: "plain loops, one thread", source: SOURCE, bind: bind_naive::<A> }
+    CpuImpl {
+        name: "cpu/naive",
+        about: "plain loops, one thread",
+        source: SOURCE,
+        run: crate::cpu::Run::Bound(bind_naive::<A>),
+    }
 }
 
 pub const fn tiled<A: Attends>() -> CpuImpl {
     let about = "tiles of 64 queries and 128 keys, softmax carried along, all cores";
-    CpuImpl { name: "cpu/simd", about, source: SOURCE, bind: bind_tiled::<A> }
+    CpuImpl { name: "cpu/simd", about, source: SOURCE, run: crate::cpu::Run::Bound(bind_tiled::<A>) }
 }
 
 /// Queries and keys of a tile: the scores of a tile and the keys fit a core's own cache.

@@ -14,6 +14,7 @@ pub use jobs::{Jobs, each_job};
 pub use product::{Scales, Side, round_rows};
 pub use rows::{PIECE, Row, ahead, exp, exp_sum, max, max_exp_sum, plain_sum, put, rms_rstd, sigmoid, simd, sum, sum2};
 
+use crate::plain::{Plain, plainly};
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Device, Fault, Impl, Launch};
@@ -24,7 +25,25 @@ pub struct CpuImpl {
     pub about: &'static str,
     /// The source file it stands in, for its hash.
     pub source: &'static str,
-    pub bind: fn(&Case, &Buffers) -> Box<dyn Launch>,
+    pub run: Run,
+}
+
+/// How it computes.
+pub enum Run {
+    Plain(Plain),
+    /// Looks up buffers and sizes and returns what is timed.
+    Bound(fn(&Case, &Buffers) -> Box<dyn Launch>),
+}
+
+impl CpuImpl {
+    /// The row of `cpu/simd`, an op's fastest. `source` is the file that `bind` stands in.
+    pub const fn simd(
+        about: &'static str,
+        source: &'static str,
+        bind: fn(&Case, &Buffers) -> Box<dyn Launch>,
+    ) -> CpuImpl {
+        CpuImpl { name: "cpu/simd", about, source, run: Run::Bound(bind) }
+    }
 }
 
 /// Every file of ours that CPU implementations of several ops stand on.
@@ -36,6 +55,7 @@ const SHARED: &[(&str, &str)] = &[
     ("mod.rs", include_str!("mod.rs")),
     ("product.rs", include_str!("product.rs")),
     ("rows.rs", include_str!("rows.rs")),
+    ("plain", include_str!("../plain.rs")),
     ("matmul", kmark_device::cpu::matmul::SOURCE),
     ("geometry", include_str!("../truth/attention.rs")),
     ("dense", include_str!("../truth/attention/dense.rs")),
@@ -90,7 +110,10 @@ impl Impl for CpuImpl {
         Ok(())
     }
     fn bind(&self, _device: &dyn Device, case: &Case, buffers: &Buffers) -> Result<Box<dyn Launch>, Fault> {
-        Ok((self.bind)(case, buffers))
+        Ok(match self.run {
+            Run::Plain(plain) => plainly(case, buffers, plain),
+            Run::Bound(bind) => bind(case, buffers),
+        })
     }
 }
 

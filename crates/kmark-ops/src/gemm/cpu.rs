@@ -8,12 +8,17 @@ use kmark_device::cpu::matmul::{Into, Scalar, matmul};
 use kmark_device::{Impl, Launch};
 
 pub const IMPLS: &[&dyn Impl] = &[
-    &CpuImpl { name: "cpu/naive", about: "plain loops, one thread", source: include_str!("cpu.rs"), bind: bind_naive },
+    &CpuImpl {
+        name: "cpu/naive",
+        about: "plain loops, one thread",
+        source: include_str!("cpu.rs"),
+        run: crate::cpu::Run::Bound(bind_naive),
+    },
     &CpuImpl {
         name: "cpu/simd",
         about: "widened, multiplied by the gemm crate on all cores, rounded",
         source: include_str!("cpu.rs"),
-        bind: bind_simd,
+        run: crate::cpu::Run::Bound(bind_simd),
     },
 ];
 

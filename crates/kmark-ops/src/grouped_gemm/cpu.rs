@@ -11,12 +11,17 @@ use kmark_device::{Impl, Launch};
 use std::ops::Range;
 
 pub const IMPLS: &[&dyn Impl] = &[
-    &CpuImpl { name: "cpu/naive", about: "plain loops, one thread", source: include_str!("cpu.rs"), bind: bind_naive },
+    &CpuImpl {
+        name: "cpu/naive",
+        about: "plain loops, one thread",
+        source: include_str!("cpu.rs"),
+        run: crate::cpu::Run::Bound(bind_naive),
+    },
     &CpuImpl {
         name: "cpu/simd",
         about: "group by group: widened, multiplied by the gemm crate on all cores, rounded",
         source: include_str!("cpu.rs"),
-        bind: bind_simd,
+        run: crate::cpu::Run::Bound(bind_simd),
     },
 ];
 

@@ -6,8 +6,18 @@ use kmark_device::buffer::{Buffer, Buffers};
 use kmark_device::{Impl, Launch};
 
 pub const IMPLS: &[&dyn Impl] = &[
-    &CpuImpl { name: "cpu/naive", about: "plain loops, one thread", source: include_str!("cpu.rs"), bind: bind_naive },
-    &CpuImpl { name: "cpu/simd", about: "vectorised rows, all cores", source: include_str!("cpu.rs"), bind: bind_simd },
+    &CpuImpl {
+        name: "cpu/naive",
+        about: "plain loops, one thread",
+        source: include_str!("cpu.rs"),
+        run: crate::cpu::Run::Bound(bind_naive),
+    },
+    &CpuImpl {
+        name: "cpu/simd",
+        about: "vectorised rows, all cores",
+        source: include_str!("cpu.rs"),
+        run: crate::cpu::Run::Bound(bind_simd),
+    },
 ];
 
 /// Weight and bias in accumulators; a case without a bias has one of zeros.

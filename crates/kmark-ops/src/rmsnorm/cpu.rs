@@ -1,42 +1,18 @@
 //! RMSNorm on the CPU.
 
-use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, ahead, by_float, each_job, plain_sum, rms_rstd, simd, widen_weight};
+use super::plain;
+use crate::cpu::{CpuImpl, Elem, Jobs, Row, ahead, by_float, each_job, rms_rstd, simd, widen_weight};
+use crate::plain::naive;
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};
 
 pub const IMPLS: &[&dyn Impl] = &[
-    &CpuImpl { name: "cpu/naive", about: "plain loops, one thread", source: include_str!("cpu.rs"), bind: bind_naive },
-    &CpuImpl { name: "cpu/simd", about: "vectorised rows, all cores", source: include_str!("cpu.rs"), bind: bind_simd },
+    &naive(plain::right, include_str!("plain.rs")),
+    &CpuImpl::simd("vectorised rows, all cores", include_str!("cpu.rs"), bind),
 ];
 
-fn bind_naive(c: &Case, b: &Buffers) -> Box<dyn Launch> {
-    let eps = c.number("eps");
-    let (x, w, y) = (b.get("x"), b.get("w"), b.get("y"));
-    let pitch = x.spec().pitch;
-    let rstd = c.flag("rstd").then(|| b.get("rstd"));
-    by_float!(c.dtype, T => Box::new(move || {
-        let w = widen_weight::<<T as Elem>::Acc>(&w);
-        let mut rstd = rstd.as_ref().map(|r| r.write());
-        naive::<T>(&x.read(), &w, &mut y.write(), rstd.as_deref_mut(), pitch, eps)
-    }))
-}
-
-fn naive<T: Elem>(x: &[T], w: &[T::Acc], y: &mut [T], mut rstd: Option<&mut [T::Acc]>, pitch: usize, eps: f64) {
-    let n = w.len();
-    for (row, (x, y)) in x.chunks(pitch).zip(y.chunks_mut(pitch)).enumerate() {
-        let squares = plain_sum(0, n, &|i| x[i].up().to_f64() * x[i].up().to_f64());
-        let r = T::Acc::from_f64(1.0 / (squares / n as f64 + eps).sqrt());
-        for i in 0..n {
-            y[i] = T::down(x[i].up() * r * w[i]);
-        }
-        if let Some(rstd) = &mut rstd {
-            rstd[row] = r;
-        }
-    }
-}
-
-fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let (m, n, eps) = (c.axis("m"), c.axis("n"), c.number("eps"));
     let (x, w, y) = (b.get("x"), b.get("w"), b.get("y"));
     let pitch = x.spec().pitch;

@@ -1,15 +1,15 @@
 //! RMSNorm: r = 1/sqrt(mean(x^2) + eps), y = x * r * w, each row on its own.
 
 mod cpu;
-mod mutants;
+mod plain;
 
 use crate::cuda::{kernel, oracle};
 use crate::{Entry, truth};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::fill::Fill;
-use kmark_core::gate::{Block, Region, Sink, sum_slack};
-use kmark_core::op::{Attr, AttrKind, MATRIX, MEMORY, Op, WEIGHT_DTYPES, YES_NO, by_rows, rows_by_columns};
+use kmark_core::gate::{Sink, sum_slack};
+use kmark_core::op::{Attr, AttrKind, MATRIX, MEMORY, Op, WEIGHT_DTYPES, YES_NO, rows_by_columns};
 use kmark_core::tensor::{TensorSpec, View};
 
 pub const ENTRY: Entry = Entry {
@@ -21,8 +21,8 @@ pub const ENTRY: Entry = Entry {
         "01_rows",
         "A row in the registers of a block, a short one in those of a warp or less: one pass over memory, one sum over the team"
     )],
-    mutants: mutants::MUTANTS,
-    loose: mutants::LOOSE,
+    mutants: plain::MUTANTS,
+    loose: plain::LOOSE,
 };
 
 const OP: Op = Op {
@@ -55,30 +55,17 @@ fn tensors(c: &Case) -> Vec<TensorSpec> {
 }
 
 fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
-    let (m, n, eps) = (c.axis("m"), c.axis("n"), c.number("eps"));
-    let w = inputs.all("w");
+    let (n, eps, w) = (c.axis("n"), c.number("eps"), inputs.all("w"));
     let rounding = truth::Rounding::to(c.dtype);
-    by_rows(m, n, |rows| {
-        let (mut y, mut slack, mut loose) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut rstd, mut rstd_slack) = (Vec::new(), Vec::new());
-        for row in rows.clone() {
-            let x = inputs.take("x", row * n, n);
-            let k = sum_slack(c.acc(), truth::nonzero(&x));
-            let r = 1.0 / (truth::sum(x.iter().map(|v| v * v)) / n as f64 + eps).sqrt();
-            rstd.push(r);
-            rstd_slack.push(k * r);
-            for (x, w) in x.iter().zip(&w) {
-                y.push(x * r * w);
-                slack.push(k * (x * r * w).abs());
-                // Rounded on the way: x * rstd, and rstd itself.
-                loose.push(rounding.of(x * r) * w.abs() + rounding.of(x * r * w));
-            }
-        }
-        let (start, region, loose) = (rows.start * n, Region::One(0), rounding.loose(&loose));
-        sink.put(Block { tensor: "y", start, expect: &y, slack: &slack, loose, region });
-        if c.flag("rstd") {
-            let start = rows.start;
-            sink.put(Block { tensor: "rstd", start, expect: &rstd, slack: &rstd_slack, loose: &[], region });
+    truth::by_row(c, inputs, sink, ["y", "rstd"], |row, [y, rstd]| {
+        let x = inputs.take("x", row * n, n);
+        let k = sum_slack(c.acc(), truth::nonzero(&x));
+        let r = 1.0 / (truth::sum(x.iter().map(|v| v * v)) / n as f64 + eps).sqrt();
+        rstd.put(r, k * r, 0.0);
+        for (x, w) in x.iter().zip(&w) {
+            // Rounded on the way: x * rstd, and rstd itself.
+            let loose = rounding.of(x * r) * w.abs() + rounding.of(x * r * w);
+            y.put(x * r * w, k * (x * r * w).abs(), loose);
         }
     });
 }

@@ -3,6 +3,9 @@
 
 pub mod attention;
 pub mod product;
+mod rows;
+
+pub use rows::by_row;
 
 use kmark_core::case::Case;
 use kmark_core::dtype::DType;

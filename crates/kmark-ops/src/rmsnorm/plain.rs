@@ -1,0 +1,109 @@
+//! RMSNorm in plain loops, right and wrong.
+
+use crate::mutants::{Mutant, shared};
+use crate::plain::{Tensors, plainly};
+use crate::truth::sum;
+use kmark_core::case::Case;
+use kmark_device::Launch;
+use kmark_device::buffer::Buffers;
+
+pub fn right(c: &Case, t: &mut Tensors) {
+    plain(c, t, &RIGHT)
+}
+
+/// What kernels get wrong, each as it is right.
+struct How {
+    /// From the sum of squares, n and eps.
+    rstd: fn(f64, f64, f64) -> f64,
+    /// The weight of column i of n.
+    weight: fn(usize, usize) -> usize,
+    /// Whether row i of m is multiplied by rstd.
+    scales: fn(usize, usize) -> bool,
+    /// Whether x * rstd is rounded.
+    rounds: bool,
+}
+
+const RIGHT: How = How {
+    rstd: |squares, n, eps| 1.0 / (squares / n + eps).sqrt(),
+    weight: |i, _| i,
+    scales: |_, _| true,
+    rounds: false,
+};
+
+fn plain(c: &Case, t: &mut Tensors, how: &How) {
+    let (m, n, eps) = (c.axis("m"), c.axis("n"), c.number("eps"));
+    let (x, w) = (t.get("x"), t.get("w"));
+    let round = |v: f64| if how.rounds { c.dtype.round(v) } else { v };
+    let (mut y, mut rstd) = (Vec::new(), Vec::new());
+    for (row, x) in x.chunks(n).enumerate() {
+        let r = (how.rstd)(sum(x.iter().map(|v| v * v)), n as f64, eps);
+        let scale = if (how.scales)(row, m) { r } else { 1.0 };
+        y.extend(x.iter().enumerate().map(|(i, x)| round(x * scale) * w[(how.weight)(i, n)]));
+        rstd.push(r);
+    }
+    t.put("y", y);
+    t.put("rstd", rstd);
+}
+
+fn wrong(c: &Case, b: &Buffers, how: How) -> Box<dyn Launch> {
+    plainly(c, b, move |c, t| plain(c, t, &how))
+}
+
+pub const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "eps-missing",
+        about: "eps is left out, so a row of zeros divides by zero and a tiny row is scaled wrongly",
+        applies: |_| true,
+        spoil: |_, c, b| wrong(c, b, How { rstd: |squares, n, _| 1.0 / (squares / n).sqrt(), ..RIGHT }),
+    },
+    Mutant {
+        name: "eps-outside-the-root",
+        about: "eps is added to the root, not to the mean square",
+        applies: |_| true,
+        spoil: |_, c, b| wrong(c, b, How { rstd: |squares, n, eps| 1.0 / ((squares / n).sqrt() + eps), ..RIGHT }),
+    },
+    Mutant {
+        name: "mean-over-padded-n",
+        about: "the mean divides by n rounded up to a multiple of 8",
+        applies: |c| !c.axis("n").is_multiple_of(8) && shows(c, c.axis("n").next_multiple_of(8) - c.axis("n")),
+        spoil: |_, c, b| {
+            let rstd = |squares: f64, n: f64, eps: f64| 1.0 / (squares / ((n / 8.0).ceil() * 8.0) + eps).sqrt();
+            wrong(c, b, How { rstd, ..RIGHT })
+        },
+    },
+    Mutant {
+        name: "mean-over-n-less-one",
+        about: "the mean divides by n - 1",
+        applies: |c| c.axis("n") > 1 && shows(c, 1),
+        spoil: |_, c, b| wrong(c, b, How { rstd: |squares, n, eps| 1.0 / (squares / (n - 1.0) + eps).sqrt(), ..RIGHT }),
+    },
+    Mutant {
+        name: "weight-shifted",
+        about: "each column takes its neighbour's weight",
+        // Two or three weights may be near each other by chance.
+        applies: |c| c.axis("n") >= 4,
+        spoil: |_, c, b| wrong(c, b, How { weight: |i, n| (i + 1) % n, ..RIGHT }),
+    },
+    Mutant {
+        name: "half-the-rows-unscaled",
+        about: "rows of the second half are not multiplied by rstd",
+        // Up to nine ordinary rows, whose rstd is about 1, may stand beside each other.
+        applies: |c| c.axis("m") >= 24,
+        spoil: |_, c, b| wrong(c, b, How { scales: |row, m| row < m / 2, ..RIGHT }),
+    },
+    shared::PITCH_IGNORED,
+];
+
+/// Right, but rounding on the way.
+pub const LOOSE: &[Mutant] = &[Mutant {
+    name: "row-rounded",
+    about: "x * rstd is rounded to the 16-bit type before it is multiplied by the weight",
+    applies: shared::rounds,
+    spoil: |_, c, b| wrong(c, b, How { rounds: true, ..RIGHT }),
+}];
+
+/// Whether it shows that n is taken for one that differs by `by`: rstd is off by half as much, and is an output, or 16 bits
+/// resolve it.
+fn shows(c: &Case, by: usize) -> bool {
+    c.flag("rstd") || shared::resolves(c, 0.5 * by as f64 / (c.axis("n") + by) as f64)
+}
