@@ -1,9 +1,8 @@
 //! Memory of a case's tensors: aligned, with guard bands on both sides, shared by the problem and the launches bound to
-//! it. A launch takes its borrow when it runs, so launches have no lifetime. On a card the tensor lies in the card's
+//! it. A launch takes its borrow when it runs, so launches have no lifetime. On a GPU the tensor lies in the GPU's
 //! memory; reading it here makes a copy, and a copy that was written goes back when it is let go.
 
 use crate::Fault;
-use crate::cuda::Block;
 use crate::guard;
 use bytemuck::{AnyBitPattern, NoUninit};
 use kmark_core::tensor::{Role, TensorSpec};
@@ -15,7 +14,7 @@ use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 /// NaN in every float format, -1 in the integers.
 pub const POISON_BYTE: u8 = 0xff;
 
-/// Where a tensor lies in its memory, on the host and on a card alike: bytes before it, and all there are. The bands reach
+/// Where a tensor lies in its memory, on the host and on a GPU alike: bytes before it, and all there are. The bands reach
 /// from the bytes right beside it to the ends; its end is followed by at least a whole band.
 pub(crate) fn extent(spec: &TensorSpec) -> (usize, usize) {
     let before = guard::BYTES + spec.offset * spec.dtype.size();
@@ -98,6 +97,16 @@ impl Drop for Memory {
     }
 }
 
+/// Memory of a tensor that the host does not reach, laid out as it would be there: [`extent`].
+pub trait DeviceMemory: Send + Sync {
+    /// Of the tensor's first element.
+    fn address(&self) -> u64;
+    /// Everything, guards included.
+    fn fetch(&self, all: &mut [u8]) -> Result<(), Fault>;
+    /// Puts everything back, guards included.
+    fn put(&self, all: &[u8]) -> Result<(), Fault>;
+}
+
 #[derive(Clone)]
 pub struct Buffer {
     spec: Arc<TensorSpec>,
@@ -107,7 +116,7 @@ pub struct Buffer {
 #[derive(Clone)]
 enum Place {
     Host(Arc<RwLock<Memory>>),
-    Card(Arc<Block>),
+    Device(Arc<dyn DeviceMemory>),
 }
 
 impl Buffer {
@@ -117,50 +126,46 @@ impl Buffer {
         Some(Buffer { spec: Arc::new(spec.clone()), place: Place::Host(Arc::new(RwLock::new(memory))) })
     }
 
-    /// Memory of a card.
-    pub fn card(spec: &TensorSpec, block: Block) -> Buffer {
-        Buffer { spec: Arc::new(spec.clone()), place: Place::Card(Arc::new(block)) }
+    pub fn on_device(spec: &TensorSpec, memory: Arc<dyn DeviceMemory>) -> Buffer {
+        Buffer { spec: Arc::new(spec.clone()), place: Place::Device(memory) }
     }
 
     pub fn spec(&self) -> &TensorSpec {
         &self.spec
     }
 
-    /// The card's memory that holds it, if it lies on one.
-    pub fn on_card(&self) -> Option<&Block> {
-        match &self.place {
-            Place::Host(_) => None,
-            Place::Card(block) => Some(block),
-        }
+    /// Whether the host does not reach it.
+    pub fn is_on_device(&self) -> bool {
+        matches!(self.place, Place::Device(_))
     }
 
-    /// Where the tensor lies, in the host's memory or a card's. It stays there as long as the buffer lives.
+    /// Where the tensor lies, in the host's memory or a device's. It stays there as long as the buffer lives.
     pub fn address(&self) -> u64 {
         match &self.place {
             Place::Host(memory) => memory.read().unwrap_or_else(|e| e.into_inner()).address(),
-            Place::Card(block) => block.address(),
+            Place::Device(memory) => memory.address(),
         }
     }
 
     fn memory(&self) -> &RwLock<Memory> {
         match &self.place {
             Place::Host(memory) => memory,
-            Place::Card(_) => panic!("{} lies on a card", self.spec.name),
+            Place::Device(_) => panic!("{} does not lie on the host", self.spec.name),
         }
     }
 
-    /// The tensor with its guard bands, copied from the card.
-    fn fetched(&self, block: &Block) -> Memory {
+    /// The tensor with its guard bands, copied from its device.
+    fn fetched(&self, device: &dyn DeviceMemory) -> Memory {
         let mut memory = Memory::guarded(&self.spec).expect("host memory");
-        // A card that does not answer shows in the next launch; what was read is then nobody's result.
-        let _ = block.fetch(memory.all_mut());
+        // A device that does not answer shows in the next launch; what was read is then nobody's result.
+        let _ = device.fetch(memory.all_mut());
         memory
     }
 
     pub fn read<T: AnyBitPattern>(&self) -> ReadGuard<'_, T> {
         let memory = match &self.place {
             Place::Host(memory) => Held::Host(memory.read().unwrap_or_else(|e| e.into_inner())),
-            Place::Card(block) => Held::Copy(self.fetched(block)),
+            Place::Device(device) => Held::Copy(self.fetched(&**device)),
         };
         ReadGuard { memory, kind: PhantomData }
     }
@@ -168,7 +173,7 @@ impl Buffer {
     pub fn write<T: AnyBitPattern + NoUninit>(&self) -> WriteGuard<'_, T> {
         let memory = match &self.place {
             Place::Host(memory) => Changing::Host(memory.write().unwrap_or_else(|e| e.into_inner())),
-            Place::Card(block) => Changing::Copy(self.fetched(block), block),
+            Place::Device(device) => Changing::Copy(self.fetched(&**device), &**device),
         };
         WriteGuard { memory, kind: PhantomData }
     }
@@ -236,7 +241,7 @@ impl<T: AnyBitPattern> Deref for ReadGuard<'_, T> {
 
 enum Changing<'a> {
     Host(RwLockWriteGuard<'a, Memory>),
-    Copy(Memory, &'a Block),
+    Copy(Memory, &'a dyn DeviceMemory),
 }
 
 impl Changing<'_> {
@@ -256,9 +261,9 @@ impl Changing<'_> {
 
 impl Drop for Changing<'_> {
     fn drop(&mut self) {
-        if let Changing::Copy(memory, block) = self {
-            // As for reading: a card that does not answer shows in the next launch.
-            let _: Result<(), Fault> = block.put(memory.all());
+        if let Changing::Copy(memory, device) = self {
+            // As for reading: a device that does not answer shows in the next launch.
+            let _: Result<(), Fault> = device.put(memory.all());
         }
     }
 }

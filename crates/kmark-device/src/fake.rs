@@ -31,6 +31,10 @@ impl Fake {
 }
 
 impl Device for Fake {
+    fn as_any(&self) -> &dyn std::any::Any {
+        self
+    }
+
     fn id(&self) -> DeviceId {
         DeviceId { kind: "fake".into(), name: "fake".into(), id: "0".into() }
     }

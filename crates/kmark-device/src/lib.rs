@@ -1,7 +1,8 @@
-//! Floor 1 of Kernelmark: devices and the measurement engine. It knows cases and the `Op` trait, but no op; it prints
+//! Floor 1 of Kernelmark: devices and the measurement engine. It knows cases and what an op is, but no op; it prints
 //! nothing and opens no files. The only floor with `unsafe`, each block with its reason.
 
 pub mod buffer;
+pub mod clock;
 pub mod cpu;
 pub mod cuda;
 pub mod decoy;
@@ -16,6 +17,7 @@ use kmark_core::case::Case;
 use kmark_core::op::Op;
 use kmark_core::record::{Calibration, Conditions, DeviceId, KernelFigures, Mode, Status};
 use problem::Problem;
+use std::any::Any;
 
 /// One way to compute an op.
 pub trait Impl: Sync {
@@ -33,8 +35,8 @@ pub trait Impl: Sync {
     fn supports(&self, case: &Case) -> Result<(), String>;
     /// Everything that may be done once: compile, plan, look up memory. The engine times only the launch.
     fn bind(&self, device: &dyn Device, case: &Case, buffers: &Buffers) -> Result<Box<dyn Launch>, Fault>;
-    /// The file of a CUDA kernel, if it is one.
-    fn kernel_file(&self) -> Option<cuda::KernelFile<'_>> {
+    /// Itself, for code that knows the kind, where there is such code.
+    fn as_any(&self) -> Option<&dyn Any> {
         None
     }
 }
@@ -58,8 +60,8 @@ impl<T: Impl + ?Sized> Impl for &T {
     fn bind(&self, device: &dyn Device, case: &Case, buffers: &Buffers) -> Result<Box<dyn Launch>, Fault> {
         (**self).bind(device, case, buffers)
     }
-    fn kernel_file(&self) -> Option<cuda::KernelFile<'_>> {
-        (**self).kernel_file()
+    fn as_any(&self) -> Option<&dyn Any> {
+        (**self).as_any()
     }
 }
 
@@ -198,7 +200,11 @@ pub trait Device {
     fn memory(&self) -> Option<u64> {
         None
     }
-    fn cuda(&self) -> Option<&cuda::Cuda> {
-        None
-    }
+    /// Itself, for code that knows the kind: [`kind_of`].
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// The device as one of kind `D`, if it is.
+pub fn kind_of<D: Device + 'static>(device: &dyn Device) -> Option<&D> {
+    device.as_any().downcast_ref()
 }

@@ -2,7 +2,6 @@
 //! kind of device keeps problems in its own way; what a problem is stands here.
 
 use crate::buffer::Buffers;
-use crate::cuda::Raw;
 use crate::decoy::Look;
 use crate::{Device, Fault, Impl};
 use kmark_core::case::Case;
@@ -10,6 +9,7 @@ use kmark_core::fill::GAP_BYTE;
 use kmark_core::gate::Verify;
 use kmark_core::op::{Op, by_rows};
 use kmark_core::tensor::{Role, TensorSpec, View};
+use std::any::Any;
 
 pub trait Problem {
     fn buffers(&self) -> &Buffers;
@@ -40,10 +40,14 @@ pub trait Problem {
     fn glance(&self, word: u64) -> Result<Vec<f64>, Fault>;
 }
 
-/// Hashes of the pieces of every output, where the outputs lie; nothing for other tensors. 0: the piece may hold anything.
-pub enum Kept {
-    Host(Vec<Vec<u64>>),
-    Card(Vec<Option<Raw>>),
+/// Hashes of the pieces of every output, where and as the kind of problem keeps them; 0: the piece may hold anything.
+pub struct Kept(pub Box<dyn Any>);
+
+impl Kept {
+    /// As the kind that kept it knows it.
+    pub fn get<K: 'static>(&self) -> &K {
+        self.0.downcast_ref().expect("kept by a problem of this kind")
+    }
 }
 
 /// Elements of each output that a glance takes.

@@ -5,8 +5,9 @@ use kmark_core::record::Status;
 use kmark_device::buffer::Buffers;
 use kmark_device::cuda::directives::Directives;
 use kmark_device::cuda::jit::{self, Headers};
-use kmark_device::cuda::{KernelFile, Text, Wrong, prelude};
-use kmark_device::{Device, Fault, Impl, Launch};
+use kmark_device::cuda::{Cuda, KernelFile, Text, Wrong, prelude};
+use kmark_device::{Device, Fault, Impl, Launch, kind_of};
+use std::any::Any;
 use std::borrow::Cow;
 use std::path::Path;
 use std::sync::OnceLock;
@@ -152,12 +153,20 @@ fn op_of(case: &Case) -> &'static kmark_core::op::Op {
 
 /// Binds a kernel file to a case's memory on a GPU, with a mistake if one is wanted.
 pub fn bind(file: &KernelFile, device: &dyn Device, case: &Case, buffers: &Buffers, wrong: Option<Wrong>) -> Bound {
-    let cuda = device.cuda().ok_or_else(|| Fault::new(Status::Unsupported, format!("{} needs a GPU", file.name)))?;
+    let cuda =
+        kind_of::<Cuda>(device).ok_or_else(|| Fault::new(Status::Unsupported, format!("{} needs a GPU", file.name)))?;
     if !file.directives.runs_on(cuda.arch()) {
         let message = format!("{} is for {}; this GPU is {}", file.name, file.directives.archs.join(", "), cuda.arch());
         return Err(Fault::new(Status::Unsupported, message));
     }
     Ok(Box::new(file.bind(cuda, op_of(case), case, buffers, wrong)?))
+}
+
+/// The file of an impl that is a kernel of ours or a user's; a library's function has none.
+pub fn kernel_file(imp: &dyn Impl) -> Option<KernelFile<'_>> {
+    let imp = imp.as_any()?;
+    let own = imp.downcast_ref::<CudaImpl>().and_then(|kernel| kernel.file().ok());
+    own.or_else(|| imp.downcast_ref::<UserKernel>().map(|kernel| kernel.file.clone()))
 }
 
 /// Multiprocessors that a launch is checked for before the GPU is known.
@@ -184,8 +193,8 @@ impl Impl for CudaImpl {
         let file = self.file().map_err(|e| Fault::new(Status::BuildFailed, e))?;
         bind(&file, device, case, buffers, None)
     }
-    fn kernel_file(&self) -> Option<KernelFile<'_>> {
-        self.file().ok()
+    fn as_any(&self) -> Option<&dyn Any> {
+        Some(self)
     }
 }
 
@@ -276,8 +285,8 @@ impl Impl for UserKernel {
     fn bind(&self, device: &dyn Device, case: &Case, buffers: &Buffers) -> Bound {
         bind(&self.file, device, case, buffers, None)
     }
-    fn kernel_file(&self) -> Option<KernelFile<'_>> {
-        Some(self.file.clone())
+    fn as_any(&self) -> Option<&dyn Any> {
+        Some(self)
     }
 }
 

@@ -114,7 +114,7 @@ impl Impl for MutantImpl {
             How::Spoiled(mutant) => Ok((mutant.spoil)(launch, case, buffers)),
             How::Wrong(wrong) => {
                 let no_file = || Fault::new(Status::Unsupported, format!("{} is no kernel file", right.name()));
-                let file = right.kernel_file().ok_or_else(no_file)?;
+                let file = crate::cuda::kernel_file(right).ok_or_else(no_file)?;
                 let wrong = crate::cuda::bind(&file, device, case, buffers, Some(*wrong))?;
                 Ok(unlike(launch, wrong, buffers))
             }

@@ -1,6 +1,7 @@
 //! Every CUDA kernel has been verified and timed on a real GPU as it stands: `evidence/` holds the records, and a kernel
 //! whose hash is in none of them has changed since.
 
+use kmark_ops::cuda::kernel_file;
 use std::collections::HashSet;
 use std::path::Path;
 
@@ -26,7 +27,7 @@ fn every_kernel_has_evidence_of_its_present_text() {
     let how = "run `kmark run smoke --device cuda` on a GPU and put its records there";
     for entry in kmark_ops::OPS {
         let op = entry.op.name;
-        for kernel in entry.cuda.iter().filter(|k| k.kernel_file().is_some()) {
+        for kernel in entry.cuda.iter().filter(|k| kernel_file(**k).is_some()) {
             let found = seen.iter().any(|(o, i, hash, _)| o == op && i == kernel.name() && *hash == kernel.hash());
             assert!(found, "{op} {} is newer than its evidence; {how}", kernel.name());
         }

@@ -76,7 +76,7 @@ struct Keeper {
 
 /// The buffer as a capsule, on device number `ordinal` if it lies on a card.
 pub fn export(py: Python<'_>, buffer: &Buffer, ordinal: i32) -> PyResult<Py<PyAny>> {
-    let (device_type, device_id) = if buffer.on_card().is_some() { (CUDA, ordinal) } else { (CPU, 0) };
+    let (device_type, device_id) = if buffer.is_on_device() { (CUDA, ordinal) } else { (CPU, 0) };
     let tensor = Tensor {
         data: buffer.address() as *mut c_void,
         device_type,

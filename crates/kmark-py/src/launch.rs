@@ -13,7 +13,7 @@ use kmark_core::record::Status;
 use kmark_core::tensor::Role;
 use kmark_device::buffer::Buffers;
 use kmark_device::cuda::Cuda;
-use kmark_device::{Built, Device, Fault, Impl, Launch, Span};
+use kmark_device::{Built, Device, Fault, Impl, Launch, Span, kind_of};
 use kmark_ops::Entry;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -101,7 +101,7 @@ impl Impl for PythonImpl {
     }
 
     fn bind(&self, device: &dyn Device, case: &Case, buffers: &Buffers) -> Result<Box<dyn Launch>, Fault> {
-        let cuda = device.cuda().cloned();
+        let cuda = kind_of::<Cuda>(device).cloned();
         let ordinal = cuda.as_ref().map(Cuda::ordinal);
         Python::attach(|py| {
             let bind = || -> PyResult<PythonLaunch> {

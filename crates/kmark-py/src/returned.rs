@@ -56,7 +56,7 @@ pub fn check(buffers: &Buffers, output: usize, array: &Foreign) -> Result<(), St
     if array.shape.iter().map(|n| *n as usize).ne(spec.shape.iter().copied()) {
         return Err(format!("{name} was returned with shape {:?}, not {:?}", array.shape, spec.shape));
     }
-    if array.on_card != buffer.on_card().is_some() {
+    if array.on_card != buffer.is_on_device() {
         let (is, should) = if array.on_card { ("a GPU", "the host") } else { ("the host", "the GPU") };
         return Err(format!("{name} was returned in the memory of {is}, not of {should}"));
     }

@@ -6,8 +6,9 @@ use kmark_core::record::{Mode, Status};
 use kmark_core::stop::StopRule;
 use kmark_core::wire::Warmup;
 use kmark_device::buffer::Buffers;
+use kmark_device::cuda::Cuda;
 use kmark_device::measure::{self, Unchecked};
-use kmark_device::{Device, Fault, Launch};
+use kmark_device::{Device, Fault, Launch, kind_of};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use serde_json::json;
@@ -68,7 +69,7 @@ impl Session {
             None => Warmup::UntilSteady { limit_ns: budget_ns / 4 },
         };
         let nothing = Buffers(Vec::new());
-        let on_host = self.opened.cuda().is_none();
+        let on_host = kind_of::<Cuda>(&*self.opened).is_none();
         let prepare = || {
             if on_host && mode == Mode::Cold {
                 self.fill_caches();

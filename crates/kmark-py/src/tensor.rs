@@ -59,10 +59,7 @@ impl Tensor {
     }
 
     fn __dlpack_device__(&self) -> (i32, i32) {
-        match self.buffer.on_card() {
-            Some(_) => (dlpack::CUDA, self.ordinal),
-            None => (dlpack::CPU, 0),
-        }
+        if self.buffer.is_on_device() { (dlpack::CUDA, self.ordinal) } else { (dlpack::CPU, 0) }
     }
 
     /// What NumPy takes an array from; there is none for memory of a card, nor for types that NumPy has not.
@@ -74,7 +71,7 @@ impl Tensor {
             0 => 'i',
             _ => 'u', // as bytes
         };
-        if self.buffer.on_card().is_some() {
+        if self.buffer.is_on_device() {
             let message = format!("{} lies on a card, where NumPy does not reach", spec.name);
             return Err(pyo3::exceptions::PyAttributeError::new_err(message));
         }

@@ -9,11 +9,11 @@ use kmark_core::case::Case;
 use kmark_core::record::{Mode, Status, Times};
 use kmark_core::stop::Stop;
 use kmark_core::wire::{PROTOCOL, Reply, Request};
-use kmark_device::cuda::CardProblem;
+use kmark_device::cuda::{CardProblem, Cuda};
 use kmark_device::inherited::take_pipe;
 use kmark_device::measure::{Outcome, Stage};
 use kmark_device::problem::{self, verify};
-use kmark_device::{Built, Device, Fault, Impl, Launch};
+use kmark_device::{Built, Device, Fault, Impl, Launch, kind_of};
 use kmark_ops::Entry;
 use kmark_ops::mutants;
 use std::fs::File;
@@ -179,7 +179,8 @@ impl Worker<'_> {
             }
             Request::Oracle { case } => {
                 let entry = kmark_ops::find(&case.op).ok_or_else(|| Fault::new(Status::Unavailable, "no such op"))?;
-                let cuda = self.device()?.cuda().ok_or_else(|| Fault::new(Status::Unsupported, "needs a GPU"))?;
+                let cuda =
+                    kind_of::<Cuda>(self.device()?).ok_or_else(|| Fault::new(Status::Unsupported, "needs a GPU"))?;
                 let problems = CardProblem::new(cuda, entry.op, &case, case.value_seed(entry.op, 0))?.against_host()?;
                 Reply::Compared { problems, busy_ns: busy() }
             }

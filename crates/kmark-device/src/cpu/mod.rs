@@ -1,20 +1,19 @@
 //! The CPU as a device: host memory, the monotonic clock, cold samples by flushing the tensors' own cache lines.
 
 pub mod cache;
-mod clock;
 pub mod matmul;
 mod problem;
 
 use crate::buffer::Buffers;
+use crate::clock::core_mhz;
 use crate::decoy::{mixed, unforeseen};
 use crate::problem::Problem;
 use crate::{Device, Fault, Sample, Timed, measure};
 use kmark_core::case::Case;
 use kmark_core::op::Op;
 use kmark_core::record::{Calibration, DeviceId, Mode, Status};
+use std::any::Any;
 use std::time::Instant;
-
-pub use clock::{core_mhz, second_timer_ns, spin_until};
 
 /// What a processor saves by an element whose branches it foresees, and for how many elements it can. Seen on a Xeon: up
 /// to 9.2 ns by element of inputs and outputs, up to 48 µs in all, up to 3.1 times as fast.
@@ -52,6 +51,10 @@ pub fn in_pool<R: Send>(f: impl FnOnce() -> R + Send) -> R {
 impl Device for Cpu {
     fn id(&self) -> DeviceId {
         self.id.clone()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
     }
 
     fn problem(&self, op: &'static Op, case: &Case, seed: u64) -> Result<Box<dyn Problem>, Fault> {

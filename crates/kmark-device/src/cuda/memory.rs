@@ -7,12 +7,12 @@
 
 use super::driver::{Address, Queue};
 use crate::Fault;
-use crate::buffer::extent;
+use crate::buffer::{DeviceMemory, extent};
 use crate::guard;
 use kmark_core::tensor::TensorSpec;
 use std::sync::Arc;
 
-/// Plain memory of a card.
+/// Plain memory of a GPU.
 pub struct Raw {
     queue: Arc<Queue>,
     pub address: Address,
@@ -64,11 +64,6 @@ impl Block {
         Ok(block)
     }
 
-    /// Of the tensor's first element.
-    pub fn address(&self) -> Address {
-        self.raw.address + self.before as u64
-    }
-
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -78,16 +73,20 @@ impl Block {
         let end = self.before + self.bytes;
         [(self.raw.address, self.before), (self.raw.address + end as u64, self.raw.bytes - end)]
     }
+}
 
-    /// Everything, guards included.
-    pub fn fetch(&self, all: &mut [u8]) -> Result<(), Fault> {
-        assert_eq!(all.len(), self.raw.bytes, "host and card lay tensors out alike");
+impl DeviceMemory for Block {
+    fn address(&self) -> Address {
+        self.raw.address + self.before as u64
+    }
+
+    fn fetch(&self, all: &mut [u8]) -> Result<(), Fault> {
+        assert_eq!(all.len(), self.raw.bytes, "host and GPU lay tensors out alike");
         self.raw.queue.download(self.raw.address, all)
     }
 
-    /// Puts everything back, guards included.
-    pub fn put(&self, all: &[u8]) -> Result<(), Fault> {
-        assert_eq!(all.len(), self.raw.bytes, "host and card lay tensors out alike");
+    fn put(&self, all: &[u8]) -> Result<(), Fault> {
+        assert_eq!(all.len(), self.raw.bytes, "host and GPU lay tensors out alike");
         self.raw.upload(all)
     }
 }

@@ -9,10 +9,12 @@ mod driver;
 mod engine;
 mod expr;
 pub mod jit;
+mod layout;
 mod library;
 mod memory;
 mod nvml;
 mod nvrtc;
+mod oracle;
 pub mod prelude;
 mod problem;
 mod program;
@@ -24,8 +26,9 @@ pub use library::PATH_VARIABLE;
 pub use memory::{Block, Raw};
 pub use nvml::{Nvml, State};
 pub use nvrtc::Nvrtc;
+pub use oracle::{compile_oracle, oracle_name};
 pub use prelude::{For, prelude};
-pub use problem::{CardProblem, compile_oracle, oracle_name};
+pub use problem::CardProblem;
 pub use program::{KernelFile, Program, Text, Wrong};
 
 use crate::buffer::Buffers;
@@ -198,7 +201,7 @@ impl Device for Cuda {
         self.0.queue.memory().ok().map(|(free, _)| free)
     }
 
-    fn cuda(&self) -> Option<&Cuda> {
-        Some(self)
+    fn as_any(&self) -> &dyn std::any::Any {
+        self
     }
 }

@@ -2,13 +2,14 @@
 //! come back to the host.
 
 use super::Cuda;
-use super::directives::{Directives, Names};
 use super::driver::Address;
-use super::engine::{Found, Hashing};
+use super::engine::Hashing;
+use super::layout::{Layout, TALLY};
 use super::memory::{Block, Raw};
+use super::oracle::Oracle;
 use super::prelude::{For, SLOTS, Slot, pack, slots};
-use super::program::{KernelFile, Step, Text, address};
-use crate::buffer::{Buffer, Buffers, extent};
+use super::program::address;
+use crate::buffer::{Buffer, Buffers, DeviceMemory, extent};
 use crate::decoy::Look;
 use crate::problem::{Kept, Problem, derive};
 use crate::{Device, Fault};
@@ -27,6 +28,7 @@ pub struct CardProblem {
     pub(super) case: Case,
     pub(super) specs: Vec<TensorSpec>,
     slots: Vec<Slot>,
+    blocks: Vec<Arc<Block>>,
     pub(super) buffers: Buffers,
     oracle: Oracle,
     /// What an in-place tensor held before the launch.
@@ -36,18 +38,6 @@ pub struct CardProblem {
     pub(super) seed: u64,
 }
 
-/// The op's oracle, loaded.
-struct Oracle {
-    kernels: Vec<Step>,
-    derives: Vec<(String, Step)>,
-    workspace: Raw,
-}
-
-/// A tally on the card, in words: seen, elements, err2, twin2, expect2, allowed2, allowed4, and for each grade the
-/// elements beyond it, the worst ratio and slack2.
-const TALLY: usize = 13;
-/// Of each grade: how many elements lie beyond it, and the places of the first.
-const EXCESS: usize = 1 + PLACES;
 /// What the gate does, by `judge.cuh`'s numbers.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Ask {
@@ -57,61 +47,13 @@ pub(super) enum Ask {
     Dump { expect: Address, slack: Address, loose: Address, region: Address },
 }
 
-/// Where things lie in the scratch memory of a check, in words.
-pub(super) struct Layout {
-    regions: usize,
-    tensors: usize,
-}
-
-impl Layout {
-    /// Three findings and a hash for each tensor.
-    const PER_TENSOR: usize = 3 * 3 + 2;
-    fn found(&self, tensor: usize, which: usize) -> usize {
-        tensor * Self::PER_TENSOR + which * 3
-    }
-    fn hash(&self, tensor: usize) -> usize {
-        tensor * Self::PER_TENSOR + 9
-    }
-    /// Tallies, the row tally, the index, what is told and what lies beyond each grade, for each tensor.
-    fn per_output(&self) -> usize {
-        SLOTS * self.regions * TALLY + 2 + 1 + 5 + 2 * EXCESS
-    }
-    fn output(&self, tensor: usize) -> usize {
-        self.tensors * Self::PER_TENSOR + tensor * self.per_output()
-    }
-    fn rows(&self, tensor: usize) -> usize {
-        self.output(tensor) + SLOTS * self.regions * TALLY
-    }
-    fn index(&self, tensor: usize) -> usize {
-        self.rows(tensor) + 2
-    }
-    fn told(&self, tensor: usize) -> usize {
-        self.index(tensor) + 1
-    }
-    fn excess(&self, tensor: usize, grade: usize) -> usize {
-        self.told(tensor) + 5 + grade * EXCESS
-    }
-    fn property(&self) -> usize {
-        self.output(self.tensors)
-    }
-    /// As it is before a check.
-    pub(super) fn fresh(&self) -> Vec<u64> {
-        let mut words = vec![0; self.property() + 2];
-        for t in 0..self.tensors {
-            (0..3).for_each(|which| words[self.found(t, which)] = Found::NONE.lowest);
-            words[self.rows(t) + 1] = u64::MAX;
-            words[self.index(t)] = u64::MAX;
-        }
-        words[self.property() + 1] = u64::MAX;
-        words
-    }
-}
-
 impl CardProblem {
     pub fn new(cuda: &Cuda, op: &'static Op, case: &Case, seed: u64) -> Result<CardProblem, Fault> {
         let specs = op.tensors(case);
-        let buffers = specs.iter().map(|s| Ok(Buffer::card(s, Block::new(cuda.queue(), s)?)));
-        let buffers = Buffers(buffers.collect::<Result<Vec<_>, Fault>>()?);
+        let blocks =
+            specs.iter().map(|s| Block::new(cuda.queue(), s).map(Arc::new)).collect::<Result<Vec<_>, Fault>>()?;
+        let on_device = |(s, block): (&TensorSpec, &Arc<Block>)| Buffer::on_device(s, Arc::clone(block) as _);
+        let buffers = Buffers(specs.iter().zip(&blocks).map(on_device).collect());
         let mut pristine = Vec::new();
         for spec in &specs {
             pristine.push((spec.role == Role::InOut).then(|| Raw::new(cuda.queue(), spec.bytes())).transpose()?);
@@ -125,6 +67,7 @@ impl CardProblem {
             pristine,
             hashes: vec![[0; 2]; specs.len()],
             specs,
+            blocks,
             buffers,
             seed,
         };
@@ -138,11 +81,7 @@ impl CardProblem {
     }
 
     pub(super) fn at(&self, tensor: usize) -> Address {
-        self.block(tensor).address()
-    }
-
-    fn block(&self, tensor: usize) -> &Block {
-        self.buffers.0[tensor].on_card().expect("made so")
+        self.blocks[tensor].address()
     }
 
     /// `Args` of the oracle. `scratch` is where a check's words lie; `ask` concerns tensor `of`, the others tally.
@@ -197,7 +136,7 @@ impl CardProblem {
         let (engine, layout) = (self.cuda.engine(), self.layout());
         for (t, spec) in self.specs.iter().enumerate() {
             let found = |which| scratch + 8 * layout.found(t, which) as u64;
-            for (which, (from, bytes)) in self.block(t).guards().into_iter().enumerate() {
+            for (which, (from, bytes)) in self.blocks[t].guards().into_iter().enumerate() {
                 engine.find_other(from, bytes, found(which))?;
             }
             if spec.role.is_output() {
@@ -323,58 +262,6 @@ impl CardProblem {
         let number = |i: usize| f64::from_bits(told[layout.told(tensor) + i]);
         Ok(Some(Element { index: index as usize, got: number(0), expect: number(1), allowed: number(2) }))
     }
-}
-
-/// Under what name the source of an op's oracle is kept beside the headers.
-pub fn oracle_name(op: &Op) -> String {
-    format!("{}/00_oracle.cu", op.name)
-}
-
-impl Oracle {
-    /// The op's oracle as a file.
-    pub fn file(
-        op: &'static Op,
-        headers: &'static [(&'static str, &'static str)],
-    ) -> Result<KernelFile<'static>, Fault> {
-        let name = oracle_name(op);
-        let lost = || Fault::new(Status::BuildFailed, format!("there is no {name}"));
-        let (_, text) = headers.iter().find(|(known, _)| *known == name).ok_or_else(lost)?;
-        let bad = |e| Fault::new(Status::BuildFailed, format!("{name}: {e}"));
-        let directives = Directives::parse(text).map_err(bad)?;
-        Ok(KernelFile { text: Text::Cuda((*text).into()), directives, headers, folder: None, name })
-    }
-
-    fn load(cuda: &Cuda, op: &'static Op, case: &Case, specs: &[TensorSpec]) -> Result<Oracle, Fault> {
-        let file = Oracle::file(op, cuda.headers())?;
-        let (image, _) = file.compile(cuda.jit(), cuda.arch(), op, case, For::Oracle, "")?;
-        let module = Arc::new(cuda.queue().module(&image)?);
-        let names = Names { op, case, tensors: specs, sms: cuda.sms() };
-        let bad = |e: String| Fault::new(Status::Unsupported, format!("{}: {e}", file.name));
-        let (mut kernels, mut derives) = (Vec::new(), Vec::new());
-        for line in &file.directives.kernels {
-            if let Some(shape) = line.shape(&names).map_err(bad)? {
-                kernels.push(Step::new(&module, &line.name, shape)?);
-            }
-        }
-        for (tensor, line) in &file.directives.derives {
-            if let Some(shape) = line.shape(&names).map_err(bad)? {
-                derives.push((tensor.clone(), Step::new(&module, &line.name, shape)?));
-            }
-        }
-        let workspace = Raw::new(cuda.queue(), file.directives.workspace_bytes(&names).map_err(bad)?.max(8))?;
-        Ok(Oracle { kernels, derives, workspace })
-    }
-}
-
-/// The compiled oracle of a case for an architecture: the compiler's log.
-pub fn compile_oracle(
-    jit: &super::jit::Jit,
-    arch: &str,
-    op: &'static Op,
-    case: &Case,
-    headers: &'static [(&'static str, &'static str)],
-) -> Result<String, Fault> {
-    Oracle::file(op, headers)?.compile(jit, arch, op, case, For::Oracle, "").map(|(_, log)| log)
 }
 
 impl Problem for CardProblem {

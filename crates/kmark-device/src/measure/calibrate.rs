@@ -2,7 +2,7 @@
 //! two timers agree. If they do not, there is no measurement.
 
 use crate::buffer::Buffers;
-use crate::cpu::{second_timer_ns, spin_until};
+use crate::clock::{second_timer_ns, spin_until};
 use crate::{Device, Fault, Launch, Timed};
 use kmark_core::record::{Calibration, Mode, Status};
 use kmark_core::stats::median;

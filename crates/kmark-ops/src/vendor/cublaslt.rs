@@ -5,8 +5,8 @@ use kmark_core::case::Case;
 use kmark_core::dtype::DType;
 use kmark_core::record::Status;
 use kmark_device::buffer::{Buffer, Buffers};
-use kmark_device::cuda::{Matmul, Matrix, Product, cublaslt};
-use kmark_device::{Device, Fault, Impl, Launch};
+use kmark_device::cuda::{Cuda, Matmul, Matrix, Product, cublaslt};
+use kmark_device::{Device, Fault, Impl, Launch, kind_of};
 
 pub struct CublasLt;
 
@@ -45,9 +45,9 @@ impl Impl for CublasLt {
         Ok(())
     }
     fn bind(&self, device: &dyn Device, case: &Case, buffers: &Buffers) -> Result<Box<dyn Launch>, Fault> {
-        let cuda = device.cuda().ok_or_else(|| Fault::new(Status::Unsupported, "cuBLASLt needs a GPU"))?;
+        let cuda = kind_of::<Cuda>(device).ok_or_else(|| Fault::new(Status::Unsupported, "cuBLASLt needs a GPU"))?;
         let layout = case.attr("layout").as_bytes();
-        let address = |name: &str| buffers.get(name).on_card().map(|b| b.address()).expect("tensors lie on the card");
+        let address = |name: &str| buffers.get(name).address();
         // A matrix of rows is the transposed matrix of columns.
         let matrix = |b: Buffer| {
             let (spec, at) = (b.spec(), address(b.spec().name));

@@ -12,7 +12,7 @@ use kmark_device::cuda::jit::{Jit, complaints};
 use kmark_device::cuda::{For, compile_oracle};
 use kmark_device::{Fault, Impl};
 use kmark_ops::Entry;
-use kmark_ops::cuda::{ARCHITECTURES, headers};
+use kmark_ops::cuda::{ARCHITECTURES, headers, kernel_file};
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -83,7 +83,7 @@ fn jobs(args: &BuildArgs, archs: &[String]) -> Result<Vec<Job>> {
         let claimed = entry.cuda.iter().copied().filter(|k| k.supports(&case).is_ok());
         let oracle = (!args.no_oracles).then_some(None);
         for kernel in oracle.into_iter().chain(claimed.map(Some)) {
-            let file = kernel.map(|k| k.kernel_file());
+            let file = kernel.map(kernel_file);
             if matches!(file, Some(None)) {
                 continue; // a library's function is compiled by its makers
             }
@@ -109,7 +109,7 @@ fn work(jobs: impl Iterator<Item = Job>) -> u8 {
     for job in jobs {
         let log = match job.kernel {
             Some(kernel) => {
-                let file = kernel.kernel_file().expect("only files are compiled");
+                let file = kernel_file(kernel).expect("only files are compiled");
                 file.compile(&jit, &job.arch, job.entry.op, &job.case, For::Kernel, "").map(|(_, log)| log)
             }
             None => compile_oracle(&jit, &job.arch, job.entry.op, &job.case, headers()),

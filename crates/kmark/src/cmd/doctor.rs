@@ -43,7 +43,7 @@ pub fn run(args: DoctorArgs) -> Result<u8> {
     let advice = if available < 2 << 30 { "larger cases will be recorded as out-of-memory" } else { "" };
     put("memory available", units::bytes(available), advice);
     put("vector instructions", vector_instructions(), "");
-    if let Some(mhz) = kmark_device::cpu::core_mhz() {
+    if let Some(mhz) = kmark_device::clock::core_mhz() {
         put("core clock now", format!("{mhz:.0} MHz"), "");
     }
     calibrate(Choice::Cpu, "cpu", &mut put);
