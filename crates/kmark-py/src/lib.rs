@@ -11,13 +11,13 @@ mod session;
 mod tensor;
 mod tools;
 
-use kmark::device::{Choice, kernel_cache};
-use kmark::worker;
 use kmark_core::stats::{Median, median, quantile};
 use kmark_core::turns::Turns;
 use kmark_core::verdict::{Round, Series, compare};
 use kmark_device::cuda::Cuda;
 use kmark_device::{Device, Fault};
+use kmark_worker::device::{Choice, kernel_cache};
+use kmark_worker::worker;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;

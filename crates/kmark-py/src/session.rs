@@ -1,7 +1,6 @@
 //! The engine for functions that are no impl of an op: nothing is verified, everything else is as in a run.
 
 use crate::open;
-use kmark::device::Choice;
 use kmark_core::record::{Mode, Status};
 use kmark_core::stop::StopRule;
 use kmark_core::wire::Warmup;
@@ -9,6 +8,7 @@ use kmark_device::buffer::Buffers;
 use kmark_device::cuda::Cuda;
 use kmark_device::measure::{self, Unchecked};
 use kmark_device::{Device, Fault, Launch, kind_of};
+use kmark_worker::device::Choice;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use serde_json::json;

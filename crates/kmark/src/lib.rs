@@ -3,24 +3,18 @@
 
 mod baselines;
 mod bench;
-mod cheats;
 mod cli;
 mod cmd;
-pub mod device;
-mod env;
-pub mod error;
-mod faults;
 mod host;
 mod plan;
 mod processes;
 mod python;
 mod report;
 mod roofs;
-pub mod seal;
 mod store;
 mod suite;
-mod units;
-pub mod worker;
+
+use kmark_worker::{device, env, error, faults, impls, seal, units, worker};
 
 use clap::Parser;
 use cli::{Cli, Command};

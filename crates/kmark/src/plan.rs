@@ -4,6 +4,7 @@ use crate::cli::Selection;
 use crate::device::Choice;
 use crate::error::{Error, Result};
 use crate::faults;
+use crate::impls::{impls_of, is_kernel_file, user_kernel};
 use crate::python;
 use crate::suite::{self, Group, Suite};
 use indexmap::IndexMap;
@@ -12,9 +13,7 @@ use kmark_core::op::Op;
 use kmark_core::words::unknown;
 use kmark_device::Impl;
 use kmark_ops::Entry;
-use kmark_ops::cuda::UserKernel;
 use std::collections::HashSet;
-use std::path::Path;
 use std::time::Duration;
 
 /// A case and the impls that will run it.
@@ -191,37 +190,9 @@ fn spread_configs(g: &mut Group) {
     }
 }
 
-/// The impls of an op on a kind of device, those for tests included where a test asked for them.
-pub fn impls_of(entry: &'static Entry, device: &str) -> Vec<&'static dyn Impl> {
-    entry.impls_on(device).iter().copied().chain(faults::of(entry, device)).collect()
-}
-
 /// Whether an impl's name is a file: `./mine.cu:entry` or `./mine.py:function`.
 fn is_file(name: &str) -> bool {
     is_kernel_file(name) || python::is_file(name)
-}
-
-/// Whether an impl's name is a CUDA kernel in a file.
-pub fn is_kernel_file(name: &str) -> bool {
-    let path = split_entry(name).0;
-    [".cu", ".ptx", ".cubin"].iter().any(|end| path.ends_with(end))
-}
-
-/// Path and kernel.
-fn split_entry(name: &str) -> (&str, Option<&str>) {
-    match name.rsplit_once(':') {
-        Some((path, entry)) if !entry.contains('/') => (path, Some(entry)),
-        _ => (name, None),
-    }
-}
-
-/// A kernel of the user's. Directives of a cubin, which has no room for them, stand in `mine.cubin.kmark` beside it.
-pub fn user_kernel(name: &str) -> Result<UserKernel> {
-    let (path, entry) = split_entry(name);
-    let wrong = |e: &dyn std::fmt::Display| Error::usage(format!("--impl {name}: {e}"));
-    let bytes = std::fs::read(path).map_err(|e| wrong(&e))?;
-    let beside = std::fs::read_to_string(format!("{path}.kmark")).ok();
-    UserKernel::new(name, Path::new(path), bytes, entry, beside.as_deref()).map_err(|e| wrong(&e))
 }
 
 /// The user's kernels and functions among the patterns. They live as long as the program.

@@ -3,7 +3,8 @@
 
 use crate::device::Choice;
 use crate::host::{Limits, Workers};
-use crate::plan::{Plan, impls_of};
+use crate::impls::impls_of;
+use crate::plan::Plan;
 use indexmap::IndexMap;
 use kmark_core::case::{Case, DEFAULT_SEED};
 use kmark_core::cost::{Cost, Roofs};

@@ -27,7 +27,7 @@ pub fn run(args: DoctorArgs) -> Result<u8> {
         findings.push(Finding { what: what.into(), value, advice: advice.into() });
     };
     put("kmark", env!("CARGO_PKG_VERSION").into(), "");
-    for (key, value) in env::facts(Choice::Cpu) {
+    for (key, value) in env::facts(None) {
         let advice = match (key.as_str(), value.as_str()) {
             ("governor", g) if g != "performance" => {
                 "the clock may change during a run; `cpupower frequency-set -g performance` fixes it"

@@ -138,7 +138,7 @@ fn describe(args: &RunArgs, settings: &Settings, plan: &Plan) -> Result<Run> {
         selection: args.selection.what.clone(),
         settings: settings.clone(),
         device: plan.device.id()?,
-        environment: env::facts(plan.device),
+        environment: env::facts(plan.device.gpu()),
         calibration: None,
         roofs: None,
         noise_floor: None,

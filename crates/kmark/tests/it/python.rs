@@ -3,7 +3,7 @@
 
 use crate::{kmark, records, text};
 use command_fds::{CommandFdExt, FdMapping};
-use kmark::seal::{Key, Seal, Way};
+use kmark_worker::seal::{Key, Seal, Way};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 
 use crate::device::Choice;
 use crate::error::{Error, Result};
-use crate::plan;
+use crate::impls;
 use crate::seal::{Key, Seal, Way};
 use kmark_core::case::Case;
 use kmark_core::record::{Mode, Status, Times};
@@ -89,11 +89,11 @@ impl Impls for BuiltIn {
                 let all = mutants::of(entry, kind);
                 Box::new(all.into_iter().find(|m| m.name() == name).ok_or_else(missing)?)
             }
-            _ if plan::is_kernel_file(name) => {
-                let user = plan::user_kernel(name).map_err(|e| Fault::new(Status::BuildFailed, e.message))?;
+            _ if impls::is_kernel_file(name) => {
+                let user = impls::user_kernel(name).map_err(|e| Fault::new(Status::BuildFailed, e.message))?;
                 Box::new(user)
             }
-            _ => Box::new(plan::impls_of(entry, kind).into_iter().find(|i| i.name() == name).ok_or_else(missing)?),
+            _ => Box::new(impls::impls_of(entry, kind).into_iter().find(|i| i.name() == name).ok_or_else(missing)?),
         })
     }
 }

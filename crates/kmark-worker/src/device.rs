@@ -41,6 +41,14 @@ impl Choice {
         }
     }
 
+    /// The number of the GPU, if it is one.
+    pub fn gpu(self) -> Option<usize> {
+        match self {
+            Choice::Cpu => None,
+            Choice::Cuda(n) => Some(n),
+        }
+    }
+
     /// As records name it.
     pub fn kind(self) -> &'static str {
         match self {

@@ -1,6 +1,5 @@
 //! Facts about this machine, read from where the system keeps them.
 
-use crate::device::Choice;
 use indexmap::IndexMap;
 use kmark_device::cuda::{Driver, Nvml, jit::Jit};
 use std::fs::read_to_string;
@@ -45,8 +44,8 @@ pub fn resident(pid: u32) -> Option<u64> {
     Some(pages * rustix::param::page_size() as u64)
 }
 
-/// What every run.json says about where it was made.
-pub fn facts(device: Choice) -> IndexMap<String, String> {
+/// What every run.json says about where it was made, and about the GPU of that number, if it was made on one.
+pub fn facts(gpu: Option<usize>) -> IndexMap<String, String> {
     let mut facts = IndexMap::new();
     let mut put = |key: &str, value: Option<String>| {
         if let Some(value) = value {
@@ -63,7 +62,7 @@ pub fn facts(device: Choice) -> IndexMap<String, String> {
         "governor",
         read_to_string("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").ok().map(|s| s.trim().into()),
     );
-    if let Choice::Cuda(n) = device {
+    if let Some(n) = gpu {
         for (key, value) in gpu_facts(n) {
             put(&key, Some(value));
         }
