@@ -1,4 +1,4 @@
-"""Results as JSON. Only what was measured is written; the rest is derived again after reading."""
+"""Results as JSON: files and the fields in them. Only what was measured is written; the rest is derived again."""
 
 from __future__ import annotations
 
@@ -6,11 +6,7 @@ import json
 import os
 import pathlib
 import tempfile
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Callable, Mapping, TypeVar, Union
-
-if TYPE_CHECKING:
-    from .results import Result, Results
+from typing import Any, Callable, Mapping, TypeVar, Union
 
 SCHEMA = 1
 Path = Union[str, "os.PathLike[str]"]
@@ -58,36 +54,31 @@ def _no_constant(word: str) -> float:
     raise ValueError(f"{word} is no number")
 
 
-def read_all(path: Path) -> Results:
-    from .results import Results
-
-    if not pathlib.Path(path).is_dir():
-        return read(path, results_from_json)
-    files = sorted(pathlib.Path(path).glob("*.json"))
+def result_files(folder: pathlib.Path) -> list[pathlib.Path]:
+    """The results in a folder; there must be some."""
+    files = sorted(folder.glob("*.json"))
     if not files:
-        raise ValueError(f"{os.fspath(path)}: no results in this folder")
-    # Sorting is stable, and a group shares its start: the order of measuring settles the rest.
-    found = [read(file, result_from_json) for file in files]
-    return Results(sorted(found, key=lambda r: (r.started, r.group, r.settings.get("place", 0))))
+        raise ValueError(f"{os.fspath(folder)}: no results in this folder")
+    return files
 
 
-def result_to_json(result: Result) -> dict[str, Any]:
-    return {"schema": SCHEMA, "kind": "kmark-result", **asdict(result)}
+def one(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """A result's file."""
+    return {"schema": SCHEMA, "kind": "kmark-result", **fields}
 
 
-def results_to_json(results: Results) -> dict[str, Any]:
-    head: dict[str, Any] = {"schema": SCHEMA, "kind": "kmark-results", "base": results.base}
-    return {**head, "skipped": results.skipped, "results": [asdict(r) for r in results]}
+def several(rows: list[dict[str, Any]], base: Any, skipped: Any) -> dict[str, Any]:
+    """The file of several."""
+    return {"schema": SCHEMA, "kind": "kmark-results", "base": base, "skipped": skipped, "results": rows}
 
 
-def result_from_json(content: Mapping[str, Any]) -> Result:
+def fields_of_one(content: Mapping[str, Any]) -> dict[str, Any]:
     _head(content, "kmark-result")
     return _result(content)
 
 
-def results_from_json(content: Mapping[str, Any]) -> Results:
-    from .results import Results
-
+def fields_of_several(content: Mapping[str, Any]) -> tuple[list[dict[str, Any]], Any, list[tuple[str, str]]]:
+    """The fields of each, the base, and what was skipped."""
     _head(content, "kmark-results")
     rows, base, skipped = content.get("results"), content.get("base"), content.get("skipped", [])
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
@@ -96,7 +87,7 @@ def results_from_json(content: Mapping[str, Any]) -> Results:
         raise ValueError("'base' is no name")
     if not isinstance(skipped, list) or not all(isinstance(s, list) and len(s) == 2 for s in skipped):
         raise ValueError("'skipped' is no list of names and reasons")
-    return Results([_result(row) for row in rows], base, [(str(name), str(why)) for name, why in skipped])
+    return [_result(row) for row in rows], base, [(str(name), str(why)) for name, why in skipped]
 
 
 def _head(content: Mapping[str, Any], kind: str) -> None:
@@ -118,14 +109,12 @@ _FIELDS: dict[str, tuple[type, ...]] = {
 }  # fmt: skip
 
 
-def _result(content: Mapping[str, Any]) -> Result:
-    from .results import Result
-
+def _result(content: Mapping[str, Any]) -> dict[str, Any]:
     values = _fields(content, _FIELDS, "")
     values["samples_ns"] = _numbers(content, "samples_ns")
     values["clock_mhz"] = _numbers(content, "clock_mhz")
-    values["visits"] = tuple(_visit(at, visit) for at, visit in enumerate(content["visits"]))
-    return Result(**values)
+    values["visits"] = [_visit(at, visit) for at, visit in enumerate(content["visits"])]
+    return values
 
 
 _VISIT: dict[str, tuple[type, ...]] = {
@@ -133,15 +122,13 @@ _VISIT: dict[str, tuple[type, ...]] = {
 }  # fmt: skip
 
 
-def _visit(at: int, content: Any) -> Any:
-    from .results import Visit
-
+def _visit(at: int, content: Any) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f"visits[{at}] is no object")
     values = _fields(content, _VISIT, f"visits[{at}].")
     if values["samples"] < 0:
         raise ValueError(f"visits[{at}].samples is negative")
-    return Visit(**values)
+    return values
 
 
 def _fields(content: Mapping[str, Any], wanted: Mapping[str, tuple[type, ...]], where: str) -> dict[str, Any]:

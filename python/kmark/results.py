@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+import pathlib
 import statistics
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Iterator, Mapping, Optional, Sequence, Union, overload
 
@@ -182,12 +183,12 @@ class Result:
 
     def save(self, path: Path, *, overwrite: bool = False) -> None:
         """Writes JSON; folders are made. A file that is there is kept unless `overwrite=True`."""
-        _files.write(path, _files.result_to_json(self), overwrite)
+        _files.write(path, _files.one(asdict(self)), overwrite)
 
     @classmethod
     def load(cls, path: Path) -> Result:
         """Reads what `save` wrote. ValueError names the file and what is wrong with it."""
-        return _files.read(path, _files.result_from_json)
+        return _files.read(path, lambda content: _result(_files.fields_of_one(content)))
 
     def __str__(self) -> str:
         return _show.result_text(self)
@@ -329,15 +330,30 @@ class Results(Sequence[Result]):
 
     def save(self, path: Path, *, overwrite: bool = False) -> None:
         """Writes all of them into one JSON file."""
-        _files.write(path, _files.results_to_json(self), overwrite)
+        rows = [asdict(r) for r in self]
+        _files.write(path, _files.several(rows, self.base, self.skipped), overwrite)
 
     @classmethod
     def load(cls, path: Path) -> Results:
         """Reads a file that `save` wrote, or a folder of results (`Harness(out=…)`), oldest first."""
-        return _files.read_all(path)
+        folder = pathlib.Path(path)
+        if not folder.is_dir():
+            return _files.read(path, _several)
+        # Sorting is stable, and a group shares its start: the order of measuring settles the rest.
+        found = [Result.load(file) for file in _files.result_files(folder)]
+        return Results(sorted(found, key=lambda r: (r.started, r.group, r.settings.get("place", 0))))
 
     def __str__(self) -> str:
         return _show.results_text(self)
 
     def _repr_html_(self) -> str:
         return _show.results_html(self)
+
+
+def _result(fields: dict[str, Any]) -> Result:
+    return Result(**{**fields, "visits": tuple(Visit(**visit) for visit in fields["visits"])})
+
+
+def _several(content: Mapping[str, Any]) -> Results:
+    rows, base, skipped = _files.fields_of_several(content)
+    return Results([_result(row) for row in rows], base, skipped)

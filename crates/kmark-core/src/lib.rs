@@ -1,11 +1,13 @@
 //! Floor 0 of Kernelmark: its words. Nothing here knows a device, opens a file or prints.
 
 pub mod case;
+mod cases;
 pub mod consistent;
 pub mod cost;
 pub mod dtype;
 pub mod fill;
 pub mod gate;
+pub mod inputs;
 pub mod op;
 pub mod record;
 pub mod stats;

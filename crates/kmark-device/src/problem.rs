@@ -5,8 +5,8 @@ use crate::buffer::Buffers;
 use crate::decoy::Look;
 use crate::{Device, Fault, Impl};
 use kmark_core::case::Case;
-use kmark_core::fill::GAP_BYTE;
 use kmark_core::gate::Verify;
+use kmark_core::inputs::GAP_BYTE;
 use kmark_core::op::{Op, by_rows};
 use kmark_core::tensor::{Role, TensorSpec, View};
 use std::any::Any;
@@ -63,17 +63,17 @@ pub fn bytes(op: &Op, case: &Case) -> u64 {
 /// that an output kept from an earlier launch, or from earlier values behind the same pointers, is caught; as many as
 /// show every kind of row to it.
 pub fn verify(device: &dyn Device, op: &'static Op, imp: &dyn Impl, case: &Case) -> Result<Verify, Fault> {
-    let mut problem = device.problem(op, case, case.value_seed(op, 0))?;
+    let mut problem = device.problem(op, case, op.value_seed(case, 0))?;
     let mut launch = imp.bind(device, case, problem.buffers())?;
     problem.reset()?; // binding may have tried itself out
     launch.launch()?;
     launch.settle()?;
     let mut verify = problem.check()?;
-    for set in 1..case.checks(op) {
+    for set in 1..op.checks(case) {
         if !verify.ok() {
             break;
         }
-        problem.refill(case.value_seed(op, set))?;
+        problem.refill(op.value_seed(case, set))?;
         problem.reset()?;
         launch.refresh()?;
         launch.launch()?;

@@ -1,7 +1,6 @@
 //! Ops in plain loops: one thread, f64, whole tensors; their types are met at the edges alone. `cpu/naive` is such a loop,
 //! and most mutants are the same loop with one twist.
 
-use crate::cpu::CpuImpl;
 use kmark_core::case::Case;
 use kmark_core::record::Status;
 use kmark_device::buffer::Buffers;
@@ -71,9 +70,4 @@ impl<F: Fn(&Case, &mut Tensors)> Launch for Plainly<F> {
         }
         Ok(())
     }
-}
-
-/// The row of `cpu/naive` in an op's table. `source` is the file that `plain` stands in.
-pub const fn naive(plain: Plain, source: &'static str) -> CpuImpl {
-    CpuImpl { name: "cpu/naive", about: "plain loops in f64, one thread", source, run: crate::cpu::Run::Plain(plain) }
 }

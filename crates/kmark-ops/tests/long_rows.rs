@@ -13,7 +13,7 @@ use kmark_ops::{Entry, OPS};
 
 fn case(entry: &Entry, dtype: DType, m: u64, n: u64) -> Case {
     let axes: IndexMap<String, u64> = [("m".to_string(), m), ("n".to_string(), n)].into_iter().collect();
-    Case::new(entry.op, dtype, &axes, &IndexMap::new(), DEFAULT_SEED).expect("a valid case")
+    entry.op.case(dtype, &axes, &IndexMap::new(), DEFAULT_SEED).expect("a valid case")
 }
 
 fn row_ops() -> impl Iterator<Item = &'static &'static Entry> {

@@ -181,7 +181,8 @@ impl Worker<'_> {
                 let entry = kmark_ops::find(&case.op).ok_or_else(|| Fault::new(Status::Unavailable, "no such op"))?;
                 let cuda =
                     kind_of::<Cuda>(self.device()?).ok_or_else(|| Fault::new(Status::Unsupported, "needs a GPU"))?;
-                let problems = CardProblem::new(cuda, entry.op, &case, case.value_seed(entry.op, 0))?.against_host()?;
+                let problems =
+                    CardProblem::new(cuda, entry.op, &case, entry.op.value_seed(&case, 0))?.against_host()?;
                 Reply::Compared { problems, busy_ns: busy() }
             }
             Request::Prepare { case, impl_name, mode, check, anew } => {
@@ -232,7 +233,7 @@ impl Worker<'_> {
                 Mode::Graph => device.rotation(problem::bytes(entry.op, &case)).max(1),
                 _ => 1,
             };
-            let seed = case.value_seed(entry.op, 0);
+            let seed = entry.op.value_seed(&case, 0);
             let problems = (0..copies as u64).map(|i| device.problem(entry.op, &case, Stage::seed_of(seed, i)));
             let stage = Stage::new(problems.collect::<std::result::Result<_, Fault>>()?, mode, seed);
             self.prepared = Some(Prepared { case: case.clone(), mode, stage });

@@ -136,7 +136,7 @@ impl Bench<'_> {
     }
 
     fn limits(&self, planned: &Planned) -> Limits {
-        let bytes = planned.case.tensor_bytes(planned.entry.op);
+        let bytes = planned.entry.op.tensor_bytes(&planned.case);
         let flops = planned.entry.op.cost(&planned.case).flops;
         let on_card = self.workers.device() != Choice::Cpu;
         // Plain loops and the oracle pass through memory at some 20 MB/s at the worst, and compute at 200 MFLOP/s; on a

@@ -118,7 +118,7 @@ fn best(
     work: &dyn Fn(&Cost) -> u64,
 ) -> Option<Limit> {
     let entry = kmark_ops::find(op)?;
-    let case = Case::new(entry.op, dtype, &axes, &attrs, DEFAULT_SEED).ok()?;
+    let case = entry.op.case(dtype, &axes, &attrs, DEFAULT_SEED).ok()?;
     let impls = impls_of(entry, device.kind()).into_iter().filter(|i| i.supports(&case).is_ok());
     // The plain loops of a CPU are no limit of anything.
     let ours: Vec<_> = impls.filter(|i| i.name() != "cpu/naive" && !i.name().starts_with("fault/")).collect();

@@ -6,7 +6,7 @@ import functools
 import importlib
 import importlib.util
 import math
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 from ..registry import Unsupported
 
@@ -201,3 +201,48 @@ def _has_backward() -> bool:
         return True
     flags = importlib.import_module("flash_attn_config").CONFIG["build_flags"]
     return not flags.get("FLASHATTENTION_DISABLE_BACKWARD", False)
+
+
+def efficient_mask(case: Any) -> tuple[int, Any]:
+    """Mask and window in the words of torch's memory-efficient attention; 2 is causal from the last key."""
+    if case.count("window") and not case.flag("causal"):
+        raise Unsupported("a window without causality")
+    return (2 if case.flag("causal") else 0), (case.count("window") or None)
+
+
+def one_head_for_all(case: Any, x: Any) -> Any:
+    """Keys or values with as many heads as queries; a view only where there is one head."""
+    if case.hkv == case.hq:
+        return x
+    if case.hkv > 1:
+        raise Unsupported("grouped key heads: they would have to be copied")
+    return x.expand(-1, -1, case.hq, -1)
+
+
+def ragged_prefill(case: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, cu_q: Any, cu_k: Any) -> Callable[[], Any]:
+    """FlashInfer's ragged prefill, planned: its launch gives lse as [tokens, heads] if the case has one."""
+    from flashinfer import BatchPrefillWithRaggedKVCacheWrapper
+
+    only(case, *HALF)
+    if case.d not in (64, 128, 256):
+        raise Unsupported("head sizes 64, 128 and 256")
+    if case.count("window") and not case.flag("causal"):
+        raise Unsupported("a window without causality")
+    wrapper = BatchPrefillWithRaggedKVCacheWrapper(workspace(q.device), "NHD")
+    with case.building():  # planning compiles, too
+        wrapper.plan(
+            cu_q,
+            cu_k,
+            case.hq,
+            case.hkv,
+            case.d,
+            causal=case.flag("causal"),
+            sm_scale=scale_of(case),
+            window_left=case.count("window") - 1,
+            q_data_type=q.dtype,
+            kv_data_type=k.dtype,
+        )
+    case.note(f"backend {wrapper._backend}")
+    if not case.flag("lse"):
+        return lambda: wrapper.run(q, k, v, out=o)
+    return lambda: wrapper.run(q, k, v, out=o, lse=lse, return_lse=True, lse_base="ln")[1]

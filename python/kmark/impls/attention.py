@@ -10,11 +10,14 @@ from ._attention import (
     bhsd,
     blind,
     bshd,
+    efficient_mask,
     fits,
     flash_attn_3,
+    one_head_for_all,
     only,
     plain,
     plain_numpy,
+    ragged_prefill,
     scale_of,
     sides,
     visible,
@@ -186,22 +189,6 @@ def sdpa_efficient(case, t):
     return launch
 
 
-def efficient_mask(case: Any) -> tuple[int, Any]:
-    """Mask and window in the words of torch's memory-efficient attention; 2 is causal from the last key."""
-    if case.count("window") and not case.flag("causal"):
-        raise Unsupported("a window without causality")
-    return (2 if case.flag("causal") else 0), (case.count("window") or None)
-
-
-def one_head_for_all(case: Any, x: Any) -> Any:
-    """Keys or values with as many heads as queries; a view only where there is one head."""
-    if case.hkv == case.hq:
-        return x
-    if case.hkv > 1:
-        raise Unsupported("grouped key heads: they would have to be copied")
-    return x.expand(-1, -1, case.hq, -1)
-
-
 @impl("triton", about="FlashAttention-2's scheme in Triton, any strides", strided=True)
 def triton_(case, t):
     from ._triton_matrix import attention
@@ -300,8 +287,6 @@ def flash_attn_2(case, t):
 )
 def flashinfer(case, t):
     import torch
-
-    from .attention_varlen import ragged_prefill
 
     if case["layout"] != "bshd":
         raise Unsupported("positions before heads (layout bshd) only")

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Any
 
 from ..registry import Unsupported, impl
 from ._attention import (
     HALF,
+    efficient_mask,
     fits,
     flash_attn_3,
+    one_head_for_all,
     only,
     plain,
     plain_numpy,
+    ragged_prefill,
     scale_of,
     sides,
     visible,
     widths,
-    workspace,
 )
 
 _NEW = "q,k,v,cu_q,cu_k -> o (new tensors)"
@@ -164,8 +166,6 @@ def sdpa_cudnn(case, t):
 def sdpa_efficient(case, t):
     import torch
 
-    from .attention import efficient_mask, one_head_for_all
-
     only(case, "f32", *HALF)
     if case.flag("lse"):
         raise Unsupported("lse comes padded, sequence by sequence")
@@ -284,35 +284,6 @@ def flash_attn_2(case, t):
         return _kept(case, got[0], got[1]) if want else {"o": got}
 
     return launch
-
-
-def ragged_prefill(case: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, cu_q: Any, cu_k: Any) -> Callable[[], Any]:
-    """FlashInfer's ragged prefill, planned: its launch gives lse as [tokens, heads] if the case has one."""
-    from flashinfer import BatchPrefillWithRaggedKVCacheWrapper
-
-    only(case, *HALF)
-    if case.d not in (64, 128, 256):
-        raise Unsupported("head sizes 64, 128 and 256")
-    if case.count("window") and not case.flag("causal"):
-        raise Unsupported("a window without causality")
-    wrapper = BatchPrefillWithRaggedKVCacheWrapper(workspace(q.device), "NHD")
-    with case.building():  # planning compiles, too
-        wrapper.plan(
-            cu_q,
-            cu_k,
-            case.hq,
-            case.hkv,
-            case.d,
-            causal=case.flag("causal"),
-            sm_scale=scale_of(case),
-            window_left=case.count("window") - 1,
-            q_data_type=q.dtype,
-            kv_data_type=k.dtype,
-        )
-    case.note(f"backend {wrapper._backend}")
-    if not case.flag("lse"):
-        return lambda: wrapper.run(q, k, v, out=o)
-    return lambda: wrapper.run(q, k, v, out=o, lse=lse, return_lse=True, lse_base="ln")[1]
 
 
 @impl(

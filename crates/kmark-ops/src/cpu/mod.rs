@@ -35,6 +35,11 @@ pub enum Run {
     Bound(fn(&Case, &Buffers) -> Box<dyn Launch>),
 }
 
+/// The row of `cpu/naive` in an op's table. `source` is the file that `plain` stands in.
+pub const fn naive(plain: Plain, source: &'static str) -> CpuImpl {
+    CpuImpl { name: "cpu/naive", about: "plain loops in f64, one thread", source, run: Run::Plain(plain) }
+}
+
 impl CpuImpl {
     /// The row of `cpu/simd`, an op's fastest. `source` is the file that `bind` stands in.
     pub const fn simd(

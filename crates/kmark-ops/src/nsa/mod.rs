@@ -268,7 +268,7 @@ fn tensors(c: &Case) -> Vec<TensorSpec> {
 /// short: then it depends on the lists, and they are those of the case's own seed.
 fn cost(c: &Case, _: &[TensorSpec]) -> Cost {
     // Which blocks are listed is a matter of the values; those that are timed count.
-    let c = &Case { seed: c.value_seed(&OP, 0), ..c.clone() };
+    let c = &Case { seed: OP.value_seed(c, 0), ..c.clone() };
     let [b, s, hkv, d] = ["b", "s", "hkv", "d"].map(|a| c.axis(a));
     let selected = c.count("selected");
     let lists_matter = c.flag("empty") || !(c.flag("causal") || s.is_multiple_of(c.count("block")));

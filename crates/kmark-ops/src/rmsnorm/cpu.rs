@@ -1,8 +1,7 @@
 //! RMSNorm on the CPU.
 
 use super::plain;
-use crate::cpu::{CpuImpl, Elem, Jobs, Row, ahead, by_float, each_job, rms_rstd, simd, widen_weight};
-use crate::plain::naive;
+use crate::cpu::{CpuImpl, Elem, Jobs, Row, ahead, by_float, each_job, naive, rms_rstd, simd, widen_weight};
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};

@@ -7,8 +7,9 @@ use crate::cuda::{kernel, oracle};
 use crate::{Entry, truth};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
-use kmark_core::fill::{self, Fill};
+use kmark_core::fill::Fill;
 use kmark_core::gate::{Block, Invariant, Region, Sink, sum_slack};
+use kmark_core::inputs;
 use kmark_core::op::{MATRIX, MEMORY, Op, by_rows, rows_by_columns};
 use kmark_core::tensor::{TensorSpec, View};
 use std::ops::Range;
@@ -54,7 +55,7 @@ fn tensors(c: &Case) -> Vec<TensorSpec> {
 fn derive(c: &Case, _: &str, _: &View, rows: Range<usize>, out: &mut [f64]) {
     let (m, n) = (c.axis("m"), c.axis("n"));
     let logits = TensorSpec::input("logits", c.dtype, &[m, n], Fill::logits(c.dtype));
-    fill::values(&logits, c.seed, rows.start * n, out);
+    inputs::values(&logits, c.seed, rows.start * n, out);
     for row in out.chunks_mut(n) {
         row.copy_from_slice(&truth::softmax(row).p);
     }

@@ -141,7 +141,7 @@ fn read_block<T: Elem>(x: &[T], sums: &mut [T::Acc]) {
 
 #[cfg(test)]
 mod tests {
-    use kmark_core::case::{Case, DEFAULT_SEED};
+    use kmark_core::case::DEFAULT_SEED;
     use kmark_core::dtype::DType;
     use kmark_device::cpu::Cpu;
     use kmark_device::problem::verify;
@@ -153,7 +153,7 @@ mod tests {
             for dtype in [DType::F32, DType::Bf16] {
                 let axes = [("n".to_string(), 1_500_001)].into_iter().collect();
                 let attrs = [("kind".to_string(), kind.to_string())].into_iter().collect();
-                let case = Case::new(super::super::ENTRY.op, dtype, &axes, &attrs, DEFAULT_SEED).unwrap();
+                let case = super::super::ENTRY.op.case(dtype, &axes, &attrs, DEFAULT_SEED).unwrap();
                 for imp in super::IMPLS {
                     let v = verify(&Cpu::new("test"), super::super::ENTRY.op, *imp, &case).unwrap();
                     assert!(v.ok(), "{} {}: {:?}", case.id, imp.name(), v.problems);

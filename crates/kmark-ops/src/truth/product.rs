@@ -191,7 +191,8 @@ fn in_panels(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kmark_core::fill::{Fill, fill};
+    use kmark_core::fill::Fill;
+    use kmark_core::inputs::fill;
     use kmark_core::tensor::TensorSpec;
     use std::sync::Mutex;
 

@@ -67,6 +67,6 @@ impl Random {
             };
             attrs.insert(attr.name.to_string(), value);
         }
-        Case::new(op, dtype, &axes, &attrs, self.below(1 << 20))
+        op.case(dtype, &axes, &attrs, self.below(1 << 20))
     }
 }

@@ -202,7 +202,7 @@ fn attention_over_many_keys() {
         for _ in 0..rounds(3) {
             let dtype = pick(&mut random, &[DType::Bf16, DType::F16, DType::F32]);
             let seed = random.below(1 << 20);
-            let case = Case::new(entry.op, dtype, &axes, &Default::default(), seed).unwrap();
+            let case = entry.op.case(dtype, &axes, &Default::default(), seed).unwrap();
             let flash = Flash::random(&mut random, &case, Grade::Tight);
             verdicts.add(entry, &case, &format!("{flash:?}"), Grade::Tight, move |c, b| flash.run(c, b));
             if dtype.size() == 2 {

@@ -129,7 +129,7 @@ fn the_backward_of_attention_over_many_keys() {
     for _ in 0..rounds(2) {
         let dtype = pick(&mut random, &[kmark_core::dtype::DType::Bf16, kmark_core::dtype::DType::F16]);
         let seed = random.below(1 << 20);
-        let case = Case::new(entry.op, dtype, &axes, &Default::default(), seed).unwrap();
+        let case = entry.op.case(dtype, &axes, &Default::default(), seed).unwrap();
         judge(&mut verdicts, &mut random, &case);
     }
     verdicts.close();

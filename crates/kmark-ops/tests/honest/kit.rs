@@ -100,7 +100,7 @@ impl Verdicts {
 pub fn small(random: &mut Random, entry: &Entry, flops: u64) -> Case {
     loop {
         let case = random.case(entry);
-        if entry.op.cost(&case).flops * case.checks(entry.op) <= flops {
+        if entry.op.cost(&case).flops * entry.op.checks(&case) <= flops {
             return case;
         }
     }

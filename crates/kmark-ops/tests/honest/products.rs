@@ -190,7 +190,7 @@ fn long_products() {
         let out = if dtype.size() <= 2 { pick(&mut random, &["same", "f32"]) } else { "same" };
         let attrs = [("layout", "nt"), ("scale", scale), ("out", out)];
         let attrs = attrs.into_iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
-        let case = Case::new(entry.op, dtype, &axes, &attrs, random.below(1 << 20)).unwrap();
+        let case = entry.op.case(dtype, &axes, &attrs, random.below(1 << 20)).unwrap();
         judge(&mut verdicts, &mut random, &case);
     }
 }

@@ -12,7 +12,7 @@ fn example(e: &Entry) -> Case {
     let sizes = e.op.default_configs[0].split('x').map(|n| n.parse().expect("sizes are numbers"));
     let axes = e.op.axes.iter().map(|a| a.name.to_string()).zip(sizes).collect();
     let dtype = if e.op.dtypes.contains(&DType::Bf16) { DType::Bf16 } else { e.op.dtypes[0] };
-    Case::new(e.op, dtype, &axes, &Default::default(), DEFAULT_SEED).expect("default shapes are cases")
+    e.op.case(dtype, &axes, &Default::default(), DEFAULT_SEED).expect("default shapes are cases")
 }
 
 /// Types, attributes and arguments as the compiler sees them, for the op's first default case.

@@ -154,7 +154,7 @@ fn list_cases(what: Vec<String>) -> Result<Listing> {
     for case in cases(&selection(what))?.0 {
         let op = kmark_ops::find(&case.op).expect("cases are made of known ops").op;
         let cost = op.cost(&case);
-        let (tensors, traffic) = (case.tensor_bytes(op), cost.bytes());
+        let (tensors, traffic) = (op.tensor_bytes(&case), cost.bytes());
         let json = json!({
             "case": case.id, "op": case.op, "dtype": case.dtype, "axes": case.axes, "attrs": case.attrs,
             "contract": op.contract(&case), "tensor_bytes": tensors, "cost": cost,

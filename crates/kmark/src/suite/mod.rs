@@ -199,7 +199,7 @@ impl Group {
                         attrs.insert(name.clone(), value.clone());
                     }
                 }
-                cases.push(Case::new(op, dtype, &axes, &attrs, seed)?);
+                cases.push(op.case(dtype, &axes, &attrs, seed)?);
             }
         }
         Ok(cases)
