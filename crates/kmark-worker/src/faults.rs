@@ -35,7 +35,7 @@ const KINDS: [(Kind, &str, &str); 21] = [
     (Kind::Panic, "fault/panic", "panics"),
     (Kind::Noise, "fault/noise", "prints a lot, and is right"),
     (Kind::Twin, "fault/twin", "the op's last impl under another name"),
-    (Kind::Slow, "fault/slow", "the same, but every launch takes 5 % longer"),
+    (Kind::Slow, "fault/slow", "the same, but every launch takes twice as long"),
     (Kind::Cheat(Cheat::Wobbles), "fault/wobbles", "right, but its last bits are never the same"),
     (Kind::Cheat(Cheat::WobblesAtFirst), "fault/wobbles-at-first", "the same, and works at the first launches only"),
     (Kind::Cheat(Cheat::EveryOther), "fault/every-other", "works at every other launch only"),
@@ -96,7 +96,7 @@ impl Impl for FaultImpl {
             match kind {
                 Kind::Twin | Kind::Cheat(_) => {}
                 Kind::Slow => {
-                    let until = start.elapsed().mul_f64(1.05);
+                    let until = start.elapsed().mul_f64(2.0);
                     while start.elapsed() < until {
                         std::hint::spin_loop();
                     }

@@ -8,6 +8,8 @@
 use crate::device::Choice;
 use crate::host::{Limits, Workers};
 use crate::plan::Planned;
+use crate::possible::{hold_against, least_possible_ns};
+use crate::turn::{Turn, seats};
 use crate::{python, roofs, units};
 use kmark_core::cost::Roofs;
 use kmark_core::fill::philox;
@@ -27,8 +29,6 @@ const MIN_SAMPLES: usize = 5;
 const WARMUP_SHARE: u64 = 4;
 /// More deadlines for a Python library's first steps: it may have to compile.
 const COMPILING: u32 = 4;
-/// A CPU may do so many times what it was measured to do, when others leave it alone later.
-const CPU_ROOF_MOVES: f64 = 2.0;
 /// The process in which all kernels of a case are timed.
 const TOGETHER: &str = "kernels";
 /// Cases of up to so many bytes are laid out anew in every so manieth round, if binding takes no longer than this.
@@ -45,19 +45,6 @@ pub struct Bench<'a> {
     /// The machine's limits, where they were measured.
     pub roofs: Option<Roofs>,
     pub phases: Phases,
-}
-
-/// One impl on its way through a case.
-struct Turn {
-    imp: &'static dyn Impl,
-    family: String,
-    /// The family in whose process it is timed.
-    seat: String,
-    record: Record,
-    /// Which worker holds its launch.
-    generation: u32,
-    spent_ns: u64,
-    failed: bool,
 }
 
 impl Bench<'_> {
@@ -377,84 +364,12 @@ impl Bench<'_> {
     }
 }
 
-impl Turn {
-    fn judge(&mut self, verify: Verify) {
-        let known = self.record.verify.get_or_insert_default();
-        known.merge(verify);
-        if !known.ok() {
-            let message = known.problems.join("; ");
-            self.fail(Fault::new(Status::Wrong, message));
-        }
-    }
-
-    /// What binding took, with everything that belongs to it.
-    fn binding_ns(&self) -> f64 {
-        let Times { build_ns, tune_ns, plan_ns, .. } = self.record.times;
-        [build_ns, tune_ns, plan_ns].into_iter().flatten().sum()
-    }
-
-    /// Alone, in the process of its own family, as if it had never been timed.
-    fn start_again(&mut self) {
-        self.seat = self.family.clone();
-        self.failed = false;
-        self.record.status = Status::Ok;
-        self.record.message.clear();
-        self.record.checked = None;
-        if let Some(verify) = &mut self.record.verify {
-            verify.problems.clear();
-        }
-    }
-
-    /// A record that failed carries no times.
-    fn fail(&mut self, fault: Fault) {
-        self.failed = true;
-        if fault.status == Status::Wrong {
-            // What is no result at all never came to the gate.
-            let verify = self.record.verify.get_or_insert_default();
-            if verify.problems.is_empty() {
-                verify.problems.push(fault.message.clone());
-            }
-        }
-        self.record.status = fault.status;
-        self.record.message = fault.message;
-        self.record.samples_ns.clear();
-        self.record.clock_mhz.clear();
-        self.record.visits.clear();
-        self.record.stop = None;
-    }
-}
-
-fn seats<'a>(turns: impl Iterator<Item = &'a Turn>) -> Vec<String> {
-    let mut seats: Vec<String> = turns.map(|t| t.seat.clone()).collect();
-    seats.sort();
-    seats.dedup();
-    seats
-}
-
 /// The hash of an impl together with the libraries that it was found to stand on.
 fn hash_with(own: String, libraries: &str) -> String {
     if libraries.is_empty() {
         return own;
     }
     blake3::hash(format!("{own}\n{libraries}").as_bytes()).to_hex()[..16].to_string()
-}
-
-/// What the work takes at the least, if the record claims less: its times are no times of this work. In a cache there is
-/// no memory to be limited by.
-fn least_possible_ns(roofs: &Roofs, record: &Record) -> Option<f64> {
-    let median = record.median().filter(|_| record.mode == Mode::Cold)?;
-    // What a CPU was measured to do moves with its neighbours.
-    let margin = if record.device.kind == "cpu" { CPU_ROOF_MOVES } else { 1.0 };
-    let least_ns = 1e9 * roofs.impossible_seconds(&record.cost, record.dtype) / margin;
-    (median.hi < least_ns).then_some(least_ns)
-}
-
-fn hold_against(roofs: &Roofs, record: &mut Record) {
-    if let (Some(least_ns), Some(median)) = (least_possible_ns(roofs, record), record.median()) {
-        let (is, least) = (units::time(median.value), units::time(least_ns));
-        record.status = Status::Impossible;
-        record.message = format!("takes {is}, and this machine cannot do the work in less than {least}");
-    }
 }
 
 fn unexpected(reply: &Reply) -> Fault {
@@ -467,29 +382,4 @@ fn drawn() -> u64 {
     let mut hasher = std::hash::RandomState::new().build_hasher();
     hasher.write_u128(std::time::UNIX_EPOCH.elapsed().map_or(0, |d| d.as_nanos()));
     hasher.finish()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use kmark_core::record::Run;
-
-    #[test]
-    fn a_time_beyond_the_roof_is_a_failure_that_keeps_its_samples() {
-        let run: Run = serde_json::from_str(include_str!("../tests/data/run/run.json")).unwrap();
-        let line = include_str!("../tests/data/run/records.jsonl").lines().next().unwrap();
-        let mut record: Record = serde_json::from_str(line).unwrap();
-        let roofs = run.roofs.unwrap();
-        hold_against(&roofs, &mut record);
-        assert_eq!(record.status, Status::Ok);
-        record.samples_ns.fill(2e5); // 16.8 MB at 40 GB/s take 420 µs, and a CPU may be twice as fast
-        for (mode, status) in [(Mode::Hot, Status::Ok), (Mode::Cold, Status::Impossible)] {
-            record.mode = mode;
-            hold_against(&roofs, &mut record);
-            assert_eq!(record.status, status);
-        }
-        assert_eq!(record.message, "takes 200 µs, and this machine cannot do the work in less than 208 µs");
-        assert_eq!(record.validate(), Ok(()));
-        assert!(record.status.is_failure() && !record.status.is_comparable());
-    }
 }

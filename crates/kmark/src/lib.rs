@@ -7,12 +7,14 @@ mod cli;
 mod cmd;
 mod host;
 mod plan;
+mod possible;
 mod processes;
 mod python;
 mod report;
 mod roofs;
 mod store;
 mod suite;
+mod turn;
 
 use kmark_worker::{device, env, error, faults, impls, seal, units, worker};
 

@@ -4,9 +4,11 @@
 mod calibrate;
 mod known;
 mod stage;
+mod turn;
 
 pub use calibrate::calibrate;
-pub use stage::{Outcome, Stage};
+pub use stage::Stage;
+pub use turn::Outcome;
 
 use crate::buffer::Buffers;
 use crate::{Device, Fault, Launch, Sample, Timed};

@@ -67,13 +67,17 @@ fn the_same_impl_under_two_names_is_not_told_apart_and_a_fault_is_not_hidden() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out");
     let args = ["run", "rmsnorm", "--set", "m=64", "--set", "n=1024", "--out", out.to_str().unwrap(), "--json"];
-    let args = [&args[..], &["--impl", "cpu/simd", "--impl", "fault/twin", "--budget", "200ms"]].concat();
+    let args =
+        [&args[..], &["--impl", "cpu/simd", "--impl", "fault/twin", "--impl", "fault/slow", "--budget", "300ms"]]
+            .concat();
     let run = kmark(&args).env("KMARK_TEST_FAULTS", "1").output().unwrap();
     let shown: Value = serde_json::from_slice(&run.stdout).unwrap();
-    for row in shown[0]["rows"].as_array().unwrap() {
-        let verdict = &row["against"]["verdict"];
-        assert!(verdict.is_null() || verdict == "same" || verdict == "ambiguous", "{row}");
-    }
+    let of = |name: &str| {
+        let row = shown[0]["rows"].as_array().unwrap().iter().find(|r| r["impl"] == name).unwrap();
+        row["against"]["verdict"].as_str().map(String::from)
+    };
+    assert!(["same", "ambiguous"].contains(&of("fault/twin").expect("a verdict").as_str()), "{shown}");
+    assert_eq!(of("fault/slow").as_deref(), Some("slower"), "{shown}");
 }
 
 #[test]

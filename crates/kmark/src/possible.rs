@@ -1,0 +1,51 @@
+//! Times that this machine cannot have taken.
+
+use crate::units;
+use kmark_core::cost::Roofs;
+use kmark_core::record::{Mode, Record, Status};
+
+/// A CPU may do so many times what it was measured to do, when others leave it alone later.
+const CPU_ROOF_MOVES: f64 = 2.0;
+
+/// What the work takes at the least, if the record claims less: its times are no times of this work. In a cache there is
+/// no memory to be limited by.
+pub fn least_possible_ns(roofs: &Roofs, record: &Record) -> Option<f64> {
+    let median = record.median().filter(|_| record.mode == Mode::Cold)?;
+    // What a CPU was measured to do moves with its neighbours.
+    let margin = if record.device.kind == "cpu" { CPU_ROOF_MOVES } else { 1.0 };
+    let least_ns = 1e9 * roofs.impossible_seconds(&record.cost, record.dtype) / margin;
+    (median.hi < least_ns).then_some(least_ns)
+}
+
+pub fn hold_against(roofs: &Roofs, record: &mut Record) {
+    if let (Some(least_ns), Some(median)) = (least_possible_ns(roofs, record), record.median()) {
+        let (is, least) = (units::time(median.value), units::time(least_ns));
+        record.status = Status::Impossible;
+        record.message = format!("takes {is}, and this machine cannot do the work in less than {least}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kmark_core::record::Run;
+
+    #[test]
+    fn a_time_beyond_the_roof_is_a_failure_that_keeps_its_samples() {
+        let run: Run = serde_json::from_str(include_str!("../tests/data/run/run.json")).unwrap();
+        let line = include_str!("../tests/data/run/records.jsonl").lines().next().unwrap();
+        let mut record: Record = serde_json::from_str(line).unwrap();
+        let roofs = run.roofs.unwrap();
+        hold_against(&roofs, &mut record);
+        assert_eq!(record.status, Status::Ok);
+        record.samples_ns.fill(2e5); // 16.8 MB at 40 GB/s take 420 µs, and a CPU may be twice as fast
+        for (mode, status) in [(Mode::Hot, Status::Ok), (Mode::Cold, Status::Impossible)] {
+            record.mode = mode;
+            hold_against(&roofs, &mut record);
+            assert_eq!(record.status, status);
+        }
+        assert_eq!(record.message, "takes 200 µs, and this machine cannot do the work in less than 208 µs");
+        assert_eq!(record.validate(), Ok(()));
+        assert!(record.status.is_failure() && !record.status.is_comparable());
+    }
+}
