@@ -32,9 +32,15 @@ pub trait Impl: Sync {
         "cpu"
     }
     /// `Err` says why the impl does not claim this case.
-    fn supports(&self, case: &Case) -> Result<(), String>;
+    fn supports(&self, op: &'static Op, case: &Case) -> Result<(), String>;
     /// Everything that may be done once: compile, plan, look up memory. The engine times only the launch.
-    fn bind(&self, device: &dyn Device, case: &Case, buffers: &Buffers) -> Result<Box<dyn Launch>, Fault>;
+    fn bind(
+        &self,
+        device: &dyn Device,
+        op: &'static Op,
+        case: &Case,
+        buffers: &Buffers,
+    ) -> Result<Box<dyn Launch>, Fault>;
     /// Itself, for code that knows the kind, where there is such code.
     fn as_any(&self) -> Option<&dyn Any> {
         None
@@ -54,11 +60,17 @@ impl<T: Impl + ?Sized> Impl for &T {
     fn device(&self) -> &'static str {
         (**self).device()
     }
-    fn supports(&self, case: &Case) -> Result<(), String> {
-        (**self).supports(case)
+    fn supports(&self, op: &'static Op, case: &Case) -> Result<(), String> {
+        (**self).supports(op, case)
     }
-    fn bind(&self, device: &dyn Device, case: &Case, buffers: &Buffers) -> Result<Box<dyn Launch>, Fault> {
-        (**self).bind(device, case, buffers)
+    fn bind(
+        &self,
+        device: &dyn Device,
+        op: &'static Op,
+        case: &Case,
+        buffers: &Buffers,
+    ) -> Result<Box<dyn Launch>, Fault> {
+        (**self).bind(device, op, case, buffers)
     }
     fn as_any(&self) -> Option<&dyn Any> {
         (**self).as_any()

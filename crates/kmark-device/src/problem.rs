@@ -64,7 +64,7 @@ pub fn bytes(op: &Op, case: &Case) -> u64 {
 /// show every kind of row to it.
 pub fn verify(device: &dyn Device, op: &'static Op, imp: &dyn Impl, case: &Case) -> Result<Verify, Fault> {
     let mut problem = device.problem(op, case, op.value_seed(case, 0))?;
-    let mut launch = imp.bind(device, case, problem.buffers())?;
+    let mut launch = imp.bind(device, op, case, problem.buffers())?;
     problem.reset()?; // binding may have tried itself out
     launch.launch()?;
     launch.settle()?;

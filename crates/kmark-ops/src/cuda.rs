@@ -1,6 +1,7 @@
 //! What CUDA implementations share: the table row, the headers that kernels include, and files that users bring along.
 
 use kmark_core::case::Case;
+use kmark_core::op::Op;
 use kmark_core::record::Status;
 use kmark_device::buffer::Buffers;
 use kmark_device::cuda::directives::Directives;
@@ -147,19 +148,22 @@ pub const ARCHITECTURES: &[&str] = &["sm_80", "sm_86", "sm_89", "sm_90a", "sm_10
 
 pub type Bound = Result<Box<dyn Launch>, Fault>;
 
-fn op_of(case: &Case) -> &'static kmark_core::op::Op {
-    crate::find(&case.op).expect("cases are made of known ops").op
-}
-
 /// Binds a kernel file to a case's memory on a GPU, with a mistake if one is wanted.
-pub fn bind(file: &KernelFile, device: &dyn Device, case: &Case, buffers: &Buffers, wrong: Option<Wrong>) -> Bound {
+pub fn bind(
+    file: &KernelFile,
+    device: &dyn Device,
+    op: &'static Op,
+    case: &Case,
+    buffers: &Buffers,
+    wrong: Option<Wrong>,
+) -> Bound {
     let cuda =
         kind_of::<Cuda>(device).ok_or_else(|| Fault::new(Status::Unsupported, format!("{} needs a GPU", file.name)))?;
     if !file.directives.runs_on(cuda.arch()) {
         let message = format!("{} is for {}; this GPU is {}", file.name, file.directives.archs.join(", "), cuda.arch());
         return Err(Fault::new(Status::Unsupported, message));
     }
-    Ok(Box::new(file.bind(cuda, op_of(case), case, buffers, wrong)?))
+    Ok(Box::new(file.bind(cuda, op, case, buffers, wrong)?))
 }
 
 /// The file of an impl that is a kernel of ours or a user's; a library's function has none.
@@ -186,12 +190,12 @@ impl Impl for CudaImpl {
         let text = text(self.path, self.source);
         hash(text.as_bytes(), text, None, &[])
     }
-    fn supports(&self, case: &Case) -> Result<(), String> {
-        self.file()?.claims(op_of(case), case, SOME_SMS)
+    fn supports(&self, op: &'static Op, case: &Case) -> Result<(), String> {
+        self.file()?.claims(op, case, SOME_SMS)
     }
-    fn bind(&self, device: &dyn Device, case: &Case, buffers: &Buffers) -> Bound {
+    fn bind(&self, device: &dyn Device, op: &'static Op, case: &Case, buffers: &Buffers) -> Bound {
         let file = self.file().map_err(|e| Fault::new(Status::BuildFailed, e))?;
-        bind(&file, device, case, buffers, None)
+        bind(&file, device, op, case, buffers, None)
     }
     fn as_any(&self) -> Option<&dyn Any> {
         Some(self)
@@ -279,11 +283,11 @@ impl Impl for UserKernel {
     fn hash(&self) -> String {
         self.hash.clone()
     }
-    fn supports(&self, case: &Case) -> Result<(), String> {
-        self.file.claims(op_of(case), case, SOME_SMS)
+    fn supports(&self, op: &'static Op, case: &Case) -> Result<(), String> {
+        self.file.claims(op, case, SOME_SMS)
     }
-    fn bind(&self, device: &dyn Device, case: &Case, buffers: &Buffers) -> Bound {
-        bind(&self.file, device, case, buffers, None)
+    fn bind(&self, device: &dyn Device, op: &'static Op, case: &Case, buffers: &Buffers) -> Bound {
+        bind(&self.file, device, op, case, buffers, None)
     }
     fn as_any(&self) -> Option<&dyn Any> {
         Some(self)

@@ -9,6 +9,7 @@ pub mod shared;
 use crate::Entry;
 use kmark_core::case::Case;
 use kmark_core::dtype::DType;
+use kmark_core::op::Op;
 use kmark_core::record::Status;
 use kmark_core::tally::Grade;
 use kmark_core::tensor::{Role, TensorSpec, View};
@@ -81,8 +82,8 @@ impl MutantImpl {
     }
 
     /// The right impl that it starts from.
-    fn right(&self, case: &Case) -> Result<&'static dyn Impl, String> {
-        let first = self.rights.iter().copied().find(|i| i.supports(case).is_ok());
+    fn right(&self, op: &'static Op, case: &Case) -> Result<&'static dyn Impl, String> {
+        let first = self.rights.iter().copied().find(|i| i.supports(op, case).is_ok());
         first.ok_or_else(|| format!("no impl on {} claims the case", self.device))
     }
 }
@@ -100,22 +101,28 @@ impl Impl for MutantImpl {
     fn hash(&self) -> String {
         self.rights.first().map_or_else(String::new, |r| r.hash())
     }
-    fn supports(&self, case: &Case) -> Result<(), String> {
-        self.right(case)?;
+    fn supports(&self, op: &'static Op, case: &Case) -> Result<(), String> {
+        self.right(op, case)?;
         match &self.how {
             How::Spoiled(mutant) if !(mutant.applies)(case) => Err(NO_MUTANT.into()),
             _ => Ok(()),
         }
     }
-    fn bind(&self, device: &dyn Device, case: &Case, buffers: &Buffers) -> Result<Box<dyn Launch>, Fault> {
-        let right = self.right(case).map_err(|e| Fault::new(Status::Unsupported, e))?;
-        let launch = right.bind(device, case, buffers)?;
+    fn bind(
+        &self,
+        device: &dyn Device,
+        op: &'static Op,
+        case: &Case,
+        buffers: &Buffers,
+    ) -> Result<Box<dyn Launch>, Fault> {
+        let right = self.right(op, case).map_err(|e| Fault::new(Status::Unsupported, e))?;
+        let launch = right.bind(device, op, case, buffers)?;
         match &self.how {
             How::Spoiled(mutant) => Ok((mutant.spoil)(launch, case, buffers)),
             How::Wrong(wrong) => {
                 let no_file = || Fault::new(Status::Unsupported, format!("{} is no kernel file", right.name()));
                 let file = crate::cuda::kernel_file(right).ok_or_else(no_file)?;
-                let wrong = crate::cuda::bind(&file, device, case, buffers, Some(*wrong))?;
+                let wrong = crate::cuda::bind(&file, device, op, case, buffers, Some(*wrong))?;
                 Ok(unlike(launch, wrong, buffers))
             }
         }

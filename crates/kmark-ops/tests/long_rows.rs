@@ -37,7 +37,7 @@ fn rows_as_long_as_a_vocabulary_are_tight() {
 fn mutants_are_told_on_few_long_rows() {
     for entry in row_ops() {
         let case = case(entry, DType::Bf16, 8, 12_288);
-        for mutant in mutants::of(entry, "cpu").iter().filter(|m| m.supports(&case).is_ok()) {
+        for mutant in mutants::of(entry, "cpu").iter().filter(|m| m.supports(entry.op, &case).is_ok()) {
             if let Ok(v) = verify(&Cpu::new("test"), entry.op, mutant, &case) {
                 assert_eq!(v.grade, mutant.grade(), "{} on {}: {v:?}", mutant.name(), case.id);
             }

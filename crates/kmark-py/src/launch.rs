@@ -8,6 +8,7 @@ use crate::returned::{Plan, Returned};
 use crate::tensor::Tensor;
 use crate::tools::Tools;
 use kmark_core::case::Case;
+use kmark_core::op::Op;
 use kmark_core::record::Status;
 use kmark_core::tensor::Role;
 use kmark_device::buffer::Buffers;
@@ -96,11 +97,17 @@ impl Impl for PythonImpl {
     fn hash(&self) -> String {
         String::new()
     }
-    fn supports(&self, _case: &Case) -> Result<(), String> {
+    fn supports(&self, _: &'static Op, _: &Case) -> Result<(), String> {
         Ok(())
     }
 
-    fn bind(&self, device: &dyn Device, case: &Case, buffers: &Buffers) -> Result<Box<dyn Launch>, Fault> {
+    fn bind(
+        &self,
+        device: &dyn Device,
+        _: &'static Op,
+        case: &Case,
+        buffers: &Buffers,
+    ) -> Result<Box<dyn Launch>, Fault> {
         let cuda = kind_of::<Cuda>(device).cloned();
         let ordinal = cuda.as_ref().map(Cuda::ordinal);
         Python::attach(|py| {

@@ -3,6 +3,7 @@
 
 use crate::cheats::{self, Cheat};
 use kmark_core::case::Case;
+use kmark_core::op::Op;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Device, Fault, Impl, Launch};
 use kmark_ops::Entry;
@@ -80,11 +81,17 @@ impl Impl for FaultImpl {
     fn hash(&self) -> String {
         self.right.hash()
     }
-    fn supports(&self, case: &Case) -> Result<(), String> {
-        self.right.supports(case)
+    fn supports(&self, op: &'static Op, case: &Case) -> Result<(), String> {
+        self.right.supports(op, case)
     }
-    fn bind(&self, device: &dyn Device, case: &Case, buffers: &Buffers) -> Result<Box<dyn Launch>, Fault> {
-        let mut right = self.right.bind(device, case, buffers)?;
+    fn bind(
+        &self,
+        device: &dyn Device,
+        op: &'static Op,
+        case: &Case,
+        buffers: &Buffers,
+    ) -> Result<Box<dyn Launch>, Fault> {
+        let mut right = self.right.bind(device, op, case, buffers)?;
         if let Kind::Cheat(cheat) = self.kind {
             return Ok(cheats::launch(cheat, right, buffers));
         }

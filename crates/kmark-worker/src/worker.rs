@@ -241,7 +241,7 @@ impl Worker<'_> {
         let device = opened(&self.device)?;
         let stage = &mut self.prepared.as_mut().expect("just made").stage;
         let start = Instant::now();
-        let bound = stage.problems().iter().map(|p| imp.bind(device, &case, p.buffers()));
+        let bound = stage.problems().iter().map(|p| imp.bind(device, entry.op, &case, p.buffers()));
         let mut launches: Vec<_> = bound.collect::<std::result::Result<_, Fault>>()?;
         let plan_ns = start.elapsed().as_nanos() as f64;
         let built = launches[0].built();

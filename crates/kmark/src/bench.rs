@@ -197,7 +197,7 @@ impl Bench<'_> {
         for turn in turns {
             if let Some(fault) = &too_large {
                 turn.fail(fault.clone());
-            } else if let Err(why) = turn.imp.supports(&planned.case) {
+            } else if let Err(why) = turn.imp.supports(planned.entry.op, &planned.case) {
                 turn.fail(Fault::new(Status::Unsupported, why));
             }
         }

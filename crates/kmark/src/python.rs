@@ -5,6 +5,7 @@ use crate::baselines;
 use crate::device::Choice;
 use crate::error::{Error, Result};
 use kmark_core::case::Case;
+use kmark_core::op::Op;
 use kmark_core::record::{Status, family};
 use kmark_core::words::unknown;
 use kmark_device::buffer::Buffers;
@@ -62,10 +63,16 @@ impl Impl for PythonImpl {
         self.hash.clone()
     }
     /// The adapter itself says what it does not support, when it binds.
-    fn supports(&self, _case: &Case) -> std::result::Result<(), String> {
+    fn supports(&self, _: &'static Op, _: &Case) -> std::result::Result<(), String> {
         Ok(())
     }
-    fn bind(&self, _: &dyn Device, _: &Case, _: &Buffers) -> std::result::Result<Box<dyn Launch>, Fault> {
+    fn bind(
+        &self,
+        _: &dyn Device,
+        _: &'static Op,
+        _: &Case,
+        _: &Buffers,
+    ) -> std::result::Result<Box<dyn Launch>, Fault> {
         Err(Fault::new(Status::Unavailable, format!("{} runs in a Python process", self.name)))
     }
 }

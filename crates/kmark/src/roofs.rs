@@ -119,7 +119,7 @@ fn best(
 ) -> Option<Limit> {
     let entry = kmark_ops::find(op)?;
     let case = entry.op.case(dtype, &axes, &attrs, DEFAULT_SEED).ok()?;
-    let impls = impls_of(entry, device.kind()).into_iter().filter(|i| i.supports(&case).is_ok());
+    let impls = impls_of(entry, device.kind()).into_iter().filter(|i| i.supports(entry.op, &case).is_ok());
     // The plain loops of a CPU are no limit of anything.
     let ours: Vec<_> = impls.filter(|i| i.name() != "cpu/naive" && !i.name().starts_with("fault/")).collect();
     let work = work(&entry.op.cost(&case)) as f64;

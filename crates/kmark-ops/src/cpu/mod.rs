@@ -16,6 +16,7 @@ pub use rows::{PIECE, Row, ahead, exp, exp_sum, max, max_exp_sum, plain_sum, put
 
 use crate::plain::{Plain, plainly};
 use kmark_core::case::Case;
+use kmark_core::op::Op;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Device, Fault, Impl, Launch};
 
@@ -105,8 +106,8 @@ impl Impl for CpuImpl {
     fn hash(&self) -> String {
         hash(&[self.name, self.source])
     }
-    fn supports(&self, case: &Case) -> Result<(), String> {
-        let Some(cost) = crate::find(&case.op).map(|entry| entry.op.cost(case)) else { return Ok(()) };
+    fn supports(&self, op: &'static Op, case: &Case) -> Result<(), String> {
+        let cost = op.cost(case);
         let multiplies_matrices = cost.flops > 32 * cost.bytes();
         if self.name == "cpu/naive" && multiplies_matrices && cost.flops > NAIVE_FLOPS {
             let giga = cost.flops / 1_000_000_000;
@@ -114,7 +115,7 @@ impl Impl for CpuImpl {
         }
         Ok(())
     }
-    fn bind(&self, _device: &dyn Device, case: &Case, buffers: &Buffers) -> Result<Box<dyn Launch>, Fault> {
+    fn bind(&self, _: &dyn Device, _: &'static Op, case: &Case, buffers: &Buffers) -> Result<Box<dyn Launch>, Fault> {
         Ok(match self.run {
             Run::Plain(plain) => plainly(case, buffers, plain),
             Run::Bound(bind) => bind(case, buffers),

@@ -3,6 +3,7 @@
 
 use kmark_core::case::Case;
 use kmark_core::dtype::DType;
+use kmark_core::op::Op;
 use kmark_core::record::Status;
 use kmark_device::buffer::{Buffer, Buffers};
 use kmark_device::cuda::{Cuda, Matmul, Matrix, Product, cublaslt};
@@ -25,7 +26,7 @@ impl Impl for CublasLt {
     fn device(&self) -> &'static str {
         "cuda"
     }
-    fn supports(&self, case: &Case) -> Result<(), String> {
+    fn supports(&self, _: &'static Op, case: &Case) -> Result<(), String> {
         // Seen on an H200 with m = 33, n = 65, k = 129: the bias is added to a product rounded to bf16 before.
         if case.flag("bias") && ["m", "n", "k"].iter().any(|a| !case.axis(a).is_multiple_of(8)) {
             return Err("rounds twice when it adds a bias to sizes that are not multiples of 8".into());
@@ -44,7 +45,13 @@ impl Impl for CublasLt {
         }
         Ok(())
     }
-    fn bind(&self, device: &dyn Device, case: &Case, buffers: &Buffers) -> Result<Box<dyn Launch>, Fault> {
+    fn bind(
+        &self,
+        device: &dyn Device,
+        _: &'static Op,
+        case: &Case,
+        buffers: &Buffers,
+    ) -> Result<Box<dyn Launch>, Fault> {
         let cuda = kind_of::<Cuda>(device).ok_or_else(|| Fault::new(Status::Unsupported, "cuBLASLt needs a GPU"))?;
         let layout = case.attr("layout").as_bytes();
         let address = |name: &str| buffers.get(name).address();

@@ -4,6 +4,7 @@ use crate::common::Random;
 use kmark_core::case::Case;
 use kmark_core::dtype::DType;
 use kmark_core::gate::Verify;
+use kmark_core::op::Op;
 use kmark_core::tally::Grade;
 use kmark_device::buffer::{Buffer, Buffers};
 use kmark_device::cpu::Cpu;
@@ -28,10 +29,10 @@ impl Impl for Honest {
     fn hash(&self) -> String {
         String::new()
     }
-    fn supports(&self, _: &Case) -> Result<(), String> {
+    fn supports(&self, _: &'static Op, _: &Case) -> Result<(), String> {
         Ok(())
     }
-    fn bind(&self, _: &dyn Device, case: &Case, buffers: &Buffers) -> Result<Box<dyn Launch>, Fault> {
+    fn bind(&self, _: &dyn Device, _: &'static Op, case: &Case, buffers: &Buffers) -> Result<Box<dyn Launch>, Fault> {
         let (f, case, buffers) = (self.0.clone(), case.clone(), buffers.clone());
         Ok(Box::new(move || f(&case, &buffers)))
     }

@@ -80,7 +80,7 @@ fn jobs(args: &BuildArgs, archs: &[String]) -> Result<Vec<Job>> {
     let (mut jobs, mut seen) = (Vec::new(), HashSet::new());
     for case in plan::cases(&args.selection)?.0 {
         let entry = kmark_ops::find(&case.op).expect("cases are made of known ops");
-        let claimed = entry.cuda.iter().copied().filter(|k| k.supports(&case).is_ok());
+        let claimed = entry.cuda.iter().copied().filter(|k| k.supports(entry.op, &case).is_ok());
         let oracle = (!args.no_oracles).then_some(None);
         for kernel in oracle.into_iter().chain(claimed.map(Some)) {
             let file = kernel.map(kernel_file);

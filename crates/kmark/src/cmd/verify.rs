@@ -89,14 +89,20 @@ fn names(planned: &Planned, args: &VerifyArgs, device: &str) -> Vec<(String, Opt
         Vec::new()
     } else if args.mutants {
         let all = mutants::of(planned.entry, device).into_iter();
-        all.filter(|m| m.supports(&planned.case).is_ok()).map(|m| (m.name().to_string(), m.grade())).collect()
+        all.filter(|m| m.supports(planned.entry.op, &planned.case).is_ok())
+            .map(|m| (m.name().to_string(), m.grade()))
+            .collect()
     } else {
         planned.impls.iter().map(|i| (i.name().to_string(), None)).collect()
     }
 }
 
 fn check(bench: &mut Bench, planned: &Planned, impl_name: String) -> Line {
-    let supported = planned.impls.iter().find(|i| i.name() == impl_name).map_or(Ok(()), |i| i.supports(&planned.case));
+    let supported = planned
+        .impls
+        .iter()
+        .find(|i| i.name() == impl_name)
+        .map_or(Ok(()), |i| i.supports(planned.entry.op, &planned.case));
     let result = match (bench.too_large(planned), supported) {
         (Some(fault), _) => Err(fault),
         (None, Err(why)) => Err(Fault::new(Status::Unsupported, why)),
