@@ -204,26 +204,6 @@ pub fn store_weight<A: Real>(buffer: &kmark_device::buffer::Buffer, values: &[A]
     buffer.spec().dtype.encode(&wide, &mut buffer.write::<u8>());
 }
 
-/// A sum in f64 for plain loops, which carries its rounding errors along (Kahan): over a long row of f64 a plain chain of
-/// additions is off by as much as the gate allows.
-#[derive(Default)]
-pub struct Chain {
-    total: f64,
-    carry: f64,
-}
-
-impl Chain {
-    pub fn add(&mut self, term: f64) {
-        let corrected = term - self.carry;
-        let next = self.total + corrected;
-        self.carry = (next - self.total) - corrected;
-        self.total = next;
-    }
-    pub fn total(&self) -> f64 {
-        self.total
-    }
-}
-
 /// Adds up the partial sums that jobs return, in the order of the jobs.
 pub fn add_up<A: Real>(partials: Vec<Vec<A>>) -> Vec<A> {
     let mut partials = partials.into_iter();

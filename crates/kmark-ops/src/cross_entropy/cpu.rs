@@ -1,23 +1,14 @@
 //! Cross entropy on the CPU.
 
-use crate::cpu::{Chain, CpuImpl, Elem, Jobs, PIECE, Real, Row, by_float, each_job, max_exp_sum, simd};
+use crate::cpu::{CpuImpl, Elem, Jobs, PIECE, Real, Row, by_float, each_job, max_exp_sum, simd};
+use crate::plain::{naive, softmax};
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};
 
 pub const IMPLS: &[&dyn Impl] = &[
-    &CpuImpl {
-        name: "cpu/naive",
-        about: "plain loops, one thread",
-        source: include_str!("cpu.rs"),
-        run: crate::cpu::Run::Bound(bind_naive),
-    },
-    &CpuImpl {
-        name: "cpu/simd",
-        about: "vectorised rows, all cores",
-        source: include_str!("cpu.rs"),
-        run: crate::cpu::Run::Bound(bind_simd),
-    },
+    &naive(softmax::right, include_str!("../plain/softmax.rs")),
+    &CpuImpl::simd("vectorised rows, all cores", include_str!("cpu.rs"), bind),
 ];
 
 /// Rows of `n` logits, `pitch` apart.
@@ -35,32 +26,7 @@ impl<'a, T> Logits<'a, T> {
     }
 }
 
-fn bind_naive(c: &Case, b: &Buffers) -> Box<dyn Launch> {
-    let (n, ignore) = (c.axis("n"), c.number("ignore") as i64);
-    let (x, target, loss, lse) = (b.get("x"), b.get("target"), b.get("loss"), b.get("lse"));
-    let pitch = x.spec().pitch;
-    by_float!(c.dtype, T => Box::new(move || {
-        let (target, mut loss, mut lse) = (target.read(), loss.write(), lse.write());
-        naive::<T>(Logits { x: &x.read(), n, pitch }, &target, ignore, &mut loss, &mut lse)
-    }))
-}
-
-fn naive<T: Elem>(logits: Logits<T>, target: &[i64], ignore: i64, loss: &mut [T::Acc], lse: &mut [T::Acc]) {
-    for (row, x) in logits.rows().enumerate() {
-        let mut max = T::Acc::LOWEST;
-        for v in x {
-            max = max.larger(v.up());
-        }
-        let mut total = Chain::default();
-        for v in x {
-            total.add((v.up() - max).exp_exact().to_f64());
-        }
-        lse[row] = max + T::Acc::from_f64(total.total()).ln();
-        loss[row] = if target[row] == ignore { T::Acc::ZERO } else { lse[row] - x[target[row] as usize].up() };
-    }
-}
-
-fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let (m, n, ignore) = (c.axis("m"), c.axis("n"), c.number("ignore") as i64);
     let (x, target, loss, lse) = (b.get("x"), b.get("target"), b.get("loss"), b.get("lse"));
     let pitch = x.spec().pitch;

@@ -9,8 +9,8 @@ use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::dtype::DType;
 use kmark_core::fill::Fill;
-use kmark_core::gate::{Block, Region, Sink, sum_slack};
-use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op, by_rows, rows_by_columns};
+use kmark_core::gate::{Sink, sum_slack};
+use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op, rows_by_columns};
 use kmark_core::tensor::{TensorSpec, View};
 
 pub const ENTRY: Entry = Entry {
@@ -58,29 +58,21 @@ fn tensors(c: &Case) -> Vec<TensorSpec> {
 }
 
 fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
-    let (m, n, ignore) = (c.axis("m"), c.axis("n"), c.number("ignore"));
-    let target = inputs.all("target");
+    let (n, ignore, target) = (c.axis("n"), c.number("ignore"), inputs.all("target"));
     let (k, u) = (sum_slack(c.acc(), n), c.acc().unit());
-    by_rows(m, n, |rows| {
-        let (mut loss, mut loss_slack) = (Vec::new(), Vec::new());
-        let (mut lse, mut lse_slack) = (Vec::new(), Vec::new());
-        let mut regions = Vec::new();
-        for row in rows.clone() {
-            let x = inputs.take("x", row * n, n);
-            let s = truth::softmax(&x);
-            let log = s.total.ln();
-            // The sum is off by k relatively and by the rounded arguments of exp; then a logarithm and a sum.
-            let off = k + u * (s.drift + 2.0 * (s.max.abs() + log));
-            lse.push(s.max + log);
-            lse_slack.push(off);
-            let counted = target[row] != ignore;
-            let x_t = if counted { x[target[row] as usize] } else { 0.0 };
-            loss.push(if counted { log + (s.max - x_t) } else { 0.0 });
-            loss_slack.push(if counted { off + u * ((s.max + log).abs() + x_t.abs()) } else { 0.0 });
-            regions.push(if counted { COUNTED } else { IGNORED });
+    truth::by_row(c, inputs, sink, ["loss", "lse"], |row, [loss, lse]| {
+        let x = inputs.take("x", row * n, n);
+        let s = truth::softmax(&x);
+        let log = s.total.ln();
+        // The sum is off by k relatively and by the rounded arguments of exp; then a logarithm and a sum.
+        let off = k + u * (s.drift + 2.0 * (s.max.abs() + log));
+        let region = if target[row] == ignore { IGNORED } else { COUNTED };
+        lse.put_in(region, s.max + log, off, 0.0);
+        if region == IGNORED {
+            loss.put_in(region, 0.0, 0.0, 0.0);
+        } else {
+            let x = x[target[row] as usize];
+            loss.put_in(region, log + (s.max - x), off + u * ((s.max + log).abs() + x.abs()), 0.0);
         }
-        let (start, region) = (rows.start, Region::Each(&regions));
-        sink.put(Block { tensor: "loss", start, expect: &loss, slack: &loss_slack, loose: &[], region });
-        sink.put(Block { tensor: "lse", start, expect: &lse, slack: &lse_slack, loose: &[], region });
     });
 }

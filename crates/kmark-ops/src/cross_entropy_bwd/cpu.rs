@@ -1,23 +1,14 @@
 //! Backward of cross entropy on the CPU.
 
 use crate::cpu::{CpuImpl, Elem, Jobs, PIECE, Real, Row, by_float, each_job, exp, simd};
+use crate::plain::{naive, softmax};
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};
 
 pub const IMPLS: &[&dyn Impl] = &[
-    &CpuImpl {
-        name: "cpu/naive",
-        about: "plain loops, one thread",
-        source: include_str!("cpu.rs"),
-        run: crate::cpu::Run::Bound(bind_naive),
-    },
-    &CpuImpl {
-        name: "cpu/simd",
-        about: "vectorised rows, all cores",
-        source: include_str!("cpu.rs"),
-        run: crate::cpu::Run::Bound(bind_simd),
-    },
+    &naive(softmax::right, include_str!("../plain/softmax.rs")),
+    &CpuImpl::simd("vectorised rows, all cores", include_str!("cpu.rs"), bind),
 ];
 
 /// What belongs to each row beside its logits.
@@ -28,29 +19,7 @@ struct Rows<'a, A> {
     ignore: i64,
 }
 
-fn bind_naive(c: &Case, b: &Buffers) -> Box<dyn Launch> {
-    let (n, ignore) = (c.axis("n"), c.number("ignore") as i64);
-    let (x, target, dloss, lse, dx) = (b.get("x"), b.get("target"), b.get("dloss"), b.get("lse"), b.get("dx"));
-    let pitch = x.spec().pitch;
-    by_float!(c.dtype, T => Box::new(move || {
-        let (target, dloss, lse) = (target.read(), dloss.read(), lse.read());
-        let rows = Rows { target: &target, dloss: &dloss, lse: &lse, ignore };
-        naive::<T>(&x.read(), rows, &mut dx.write(), n, pitch)
-    }))
-}
-
-fn naive<T: Elem>(x: &[T], rows: Rows<T::Acc>, dx: &mut [T], n: usize, pitch: usize) {
-    for (row, (x, dx)) in x.chunks(pitch).zip(dx.chunks_mut(pitch)).enumerate() {
-        let target = rows.target[row];
-        for i in 0..n {
-            let hot = if target == i as i64 { T::Acc::ONE } else { T::Acc::ZERO };
-            let gradient = rows.dloss[row] * ((x[i].up() - rows.lse[row]).exp_exact() - hot);
-            dx[i] = T::down(if target == rows.ignore { T::Acc::ZERO } else { gradient });
-        }
-    }
-}
-
-fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let (m, n, ignore) = (c.axis("m"), c.axis("n"), c.number("ignore") as i64);
     let (x, target, dloss, lse, dx) = (b.get("x"), b.get("target"), b.get("dloss"), b.get("lse"), b.get("dx"));
     let pitch = x.spec().pitch;

@@ -9,8 +9,8 @@ use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::dtype::DType;
 use kmark_core::fill::Fill;
-use kmark_core::gate::{Block, Region, Sink};
-use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op, by_rows, rows_by_columns};
+use kmark_core::gate::Sink;
+use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op, rows_by_columns};
 use kmark_core::tensor::{TensorSpec, View};
 use std::ops::Range;
 
@@ -65,22 +65,11 @@ fn derive(c: &Case, _: &str, inputs: &View, rows: Range<usize>, out: &mut [f64])
 }
 
 fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
-    let (m, n, ignore) = (c.axis("m"), c.axis("n"), c.number("ignore"));
-    let (target, dloss, lse) = (inputs.all("target"), inputs.all("dloss"), inputs.all("lse"));
-    let u = c.acc().unit();
-    by_rows(m, n, |rows| {
-        let mut out = truth::ClassGradient::new(c);
-        for row in rows.clone() {
-            let x = inputs.take("x", row * n, n);
-            let target = (target[row] != ignore).then_some(target[row] as usize);
-            let lse = lse[row];
-            // A few roundings, and the rounded argument of exp: kernels scale x and lse to base 2 each for itself.
-            let p = x
-                .iter()
-                .map(|x| (truth::exp_of_difference(*x, lse), u * (8.0 + truth::ARGUMENT * (x.abs() + lse.abs()))));
-            out.row(dloss[row], target, p);
-        }
-        let (start, region, loose) = (rows.start * n, Region::Each(&out.regions), out.loose());
-        sink.put(Block { tensor: "dx", start, expect: &out.dx, slack: &out.slack, loose, region });
+    let (n, u, lse) = (c.axis("n"), c.acc().unit(), inputs.all("lse"));
+    truth::class_gradients(c, inputs, sink, |row| {
+        let (x, lse) = (inputs.take("x", row * n, n), lse[row]);
+        // A few roundings, and the rounded argument of exp: kernels scale x and lse to base 2 each for itself.
+        let off = |x: f64| u * (8.0 + truth::ARGUMENT * (x.abs() + lse.abs()));
+        x.iter().map(|x| (truth::exp_of_difference(*x, lse), off(*x))).collect()
     });
 }

@@ -1,23 +1,14 @@
 //! Cross entropy with its backward on the CPU.
 
-use crate::cpu::{Chain, CpuImpl, Elem, Jobs, Real, Row, ahead, by_float, each_job, exp_sum, simd};
+use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, ahead, by_float, each_job, exp_sum, simd};
+use crate::plain::{naive, softmax};
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};
 
 pub const IMPLS: &[&dyn Impl] = &[
-    &CpuImpl {
-        name: "cpu/naive",
-        about: "plain loops, one thread",
-        source: include_str!("cpu.rs"),
-        run: crate::cpu::Run::Bound(bind_naive),
-    },
-    &CpuImpl {
-        name: "cpu/simd",
-        about: "vectorised rows, all cores",
-        source: include_str!("cpu.rs"),
-        run: crate::cpu::Run::Bound(bind_simd),
-    },
+    &naive(softmax::right, include_str!("../plain/softmax.rs")),
+    &CpuImpl::simd("vectorised rows, all cores", include_str!("cpu.rs"), bind),
 ];
 
 /// What belongs to each row beside its logits.
@@ -27,37 +18,7 @@ struct Rows<'a, A> {
     ignore: i64,
 }
 
-fn bind_naive(c: &Case, b: &Buffers) -> Box<dyn Launch> {
-    let (n, ignore) = (c.axis("n"), c.number("ignore") as i64);
-    let (x, target, dloss, dx) = (b.get("x"), b.get("target"), b.get("dloss"), b.get("dx"));
-    let pitch = x.spec().pitch;
-    by_float!(c.dtype, T => Box::new(move || {
-        let (target, dloss) = (target.read(), dloss.read());
-        naive::<T>(&x.read(), Rows { target: &target, dloss: &dloss, ignore }, &mut dx.write(), n, pitch)
-    }))
-}
-
-fn naive<T: Elem>(x: &[T], rows: Rows<T::Acc>, dx: &mut [T], n: usize, pitch: usize) {
-    for (row, (x, dx)) in x.chunks(pitch).zip(dx.chunks_mut(pitch)).enumerate() {
-        let x = &x[..n];
-        let mut max = T::Acc::LOWEST;
-        for v in x {
-            max = max.larger(v.up());
-        }
-        let mut total = Chain::default();
-        for v in x {
-            total.add((v.up() - max).exp_exact().to_f64());
-        }
-        let (total, target) = (T::Acc::from_f64(total.total()), rows.target[row]);
-        for i in 0..n {
-            let hot = if target == i as i64 { T::Acc::ONE } else { T::Acc::ZERO };
-            let gradient = rows.dloss[row] * ((x[i].up() - max).exp_exact() / total - hot);
-            dx[i] = T::down(if target == rows.ignore { T::Acc::ZERO } else { gradient });
-        }
-    }
-}
-
-fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let (m, n, ignore) = (c.axis("m"), c.axis("n"), c.number("ignore") as i64);
     let (x, target, dloss, dx) = (b.get("x"), b.get("target"), b.get("dloss"), b.get("dx"));
     let pitch = x.spec().pitch;

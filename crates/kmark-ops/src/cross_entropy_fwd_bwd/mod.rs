@@ -9,8 +9,8 @@ use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::dtype::DType;
 use kmark_core::fill::Fill;
-use kmark_core::gate::{Block, Invariant, Region, Sink, sum_slack};
-use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op, by_rows, rows_by_columns};
+use kmark_core::gate::{Invariant, Sink, sum_slack};
+use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op, rows_by_columns};
 use kmark_core::tensor::{TensorSpec, View};
 
 pub const ENTRY: Entry = Entry {
@@ -59,23 +59,15 @@ fn invariants(_: &Case) -> Vec<Invariant> {
 }
 
 fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
-    let (m, n, ignore) = (c.axis("m"), c.axis("n"), c.number("ignore"));
-    let (target, dloss) = (inputs.all("target"), inputs.all("dloss"));
+    let n = c.axis("n");
     let (k, u) = (sum_slack(c.acc(), n), c.acc().unit());
-    by_rows(m, n, |rows| {
-        let mut out = truth::ClassGradient::new(c);
-        for row in rows.clone() {
-            let x = inputs.take("x", row * n, n);
-            let target = (target[row] != ignore).then_some(target[row] as usize);
-            let s = truth::softmax(&x);
-            let lse = s.max + s.total.ln();
-            // As in softmax, with the sum's own share of the rounded arguments; and as in the backward alone, for
-            // kernels that go by way of lse, and scale it and x to base 2 each for itself.
-            let off = |x: f64| k + u * (truth::ARGUMENT * (s.max - x + x.abs() + lse.abs()) + s.drift);
-            let p = x.iter().zip(&s.p).map(|(x, p)| (*p, off(*x)));
-            out.row(dloss[row], target, p);
-        }
-        let (start, region, loose) = (rows.start * n, Region::Each(&out.regions), out.loose());
-        sink.put(Block { tensor: "dx", start, expect: &out.dx, slack: &out.slack, loose, region });
+    truth::class_gradients(c, inputs, sink, |row| {
+        let x = inputs.take("x", row * n, n);
+        let s = truth::softmax(&x);
+        let lse = s.max + s.total.ln();
+        // As in softmax, with the sum's own share of the rounded arguments; and as in the backward alone, for
+        // kernels that go by way of lse, and scale it and x to base 2 each for itself.
+        let off = |x: f64| k + u * (truth::ARGUMENT * (s.max - x + x.abs() + lse.abs()) + s.drift);
+        x.iter().zip(&s.p).map(|(x, p)| (*p, off(*x))).collect()
     });
 }

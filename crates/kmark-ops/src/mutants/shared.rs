@@ -1,9 +1,7 @@
 //! Mutants that more than one op can have.
 
-use super::{Mutant, Spoiled, WORKS, edited, outputs, read, write};
-use crate::truth;
+use super::{Mutant, Spoiled, WORKS, outputs, read, write};
 use kmark_core::case::Case;
-use kmark_core::dtype::DType;
 use kmark_device::Launch;
 use kmark_device::buffer::Buffers;
 
@@ -12,154 +10,10 @@ pub fn resolves(c: &Case, relative: f64) -> bool {
     c.dtype.size() != 2 || relative > 4.0 * c.dtype.unit()
 }
 
-/// What a kernel may take for the maximum of a row.
-#[derive(Clone, Copy)]
-pub enum Maximum {
-    Nothing,
-    OfHalf,
-    OfTheRowBefore,
-}
-
-/// Sum of exp(x - max) of a row under that maximum, in the accumulator's type, and its probabilities.
-pub struct Careless {
-    pub max: f64,
-    pub total: f64,
-    pub p: Vec<f64>,
-}
-
-impl Maximum {
-    /// Row by row; `x` holds whole rows of length `n`.
-    pub fn softmax(self, x: &[f64], n: usize, acc: DType) -> Vec<Careless> {
-        let highest = |row: &[f64]| row.iter().fold(f64::NEG_INFINITY, |m, v| m.max(*v));
-        let rows = x.len() / n;
-        let of = |row: usize| {
-            let at = |row: usize| &x[row * n..(row + 1) * n];
-            let max = match self {
-                Maximum::Nothing => 0.0,
-                Maximum::OfHalf => highest(&at(row)[..n.div_ceil(2)]),
-                Maximum::OfTheRowBefore => highest(at((row + rows - 1) % rows)),
-            };
-            let x = at(row);
-            let powers: Vec<f64> = x.iter().map(|v| acc.round((v - max).exp())).collect();
-            let total = acc.round(powers.iter().sum());
-            Careless { max, total, p: powers.iter().map(|e| e / total).collect() }
-        };
-        (0..rows).map(of).collect()
-    }
-}
-
-/// The gradient of the target alone: what a gradient check of one column does not see.
-pub const TARGET_ONLY: Mutant = Mutant {
-    name: "target-only",
-    about: "the gradient is right at the target column and zero elsewhere",
-    applies: |c| c.axis("n") > 1,
-    spoil: |right, c, b| {
-        let (n, target) = (c.axis("n"), b.get("target"));
-        edited(right, b, "dx", move |dx| {
-            for (row, t) in dx.chunks_mut(n).zip(read(&target)) {
-                row.iter_mut().enumerate().filter(|(i, _)| *i as f64 != t).for_each(|(_, v)| *v = 0.0);
-            }
-        })
-    },
-};
-
-pub const TARGET_SHIFTED: Mutant = Mutant {
-    name: "target-shifted",
-    about: "one is subtracted in the column after the target",
-    applies: |c| c.axis("n") > 1,
-    spoil: |right, c, b| {
-        let (n, ignore) = (c.axis("n"), c.number("ignore"));
-        let (target, dloss) = (b.get("target"), b.get("dloss"));
-        edited(right, b, "dx", move |dx| {
-            for ((row, t), d) in dx.chunks_mut(n).zip(read(&target)).zip(read(&dloss)) {
-                if t != ignore {
-                    row[t as usize] += d;
-                    row[(t as usize + 1) % n] -= d;
-                }
-            }
-        })
-    },
-};
-
-pub const IGNORED_NOT_ZEROED: Mutant = Mutant {
-    name: "ignored-not-zeroed",
-    about: "an ignored row gets dloss * softmax, the one-hot alone is left out",
-    applies: |_| true,
-    spoil: |right, c, b| {
-        let (n, ignore) = (c.axis("n"), c.number("ignore"));
-        let (x, target, dloss) = (b.get("x"), b.get("target"), b.get("dloss"));
-        edited(right, b, "dx", move |dx| {
-            let (x, target, dloss) = (read(&x), read(&target), read(&dloss));
-            for (row, dx) in dx.chunks_mut(n).enumerate().filter(|(row, _)| target[*row] == ignore) {
-                let p = truth::softmax(&x[row * n..(row + 1) * n]).p;
-                dx.iter_mut().zip(p).for_each(|(v, p)| *v = dloss[row] * p);
-            }
-        })
-    },
-};
-
-pub const FIRST_CLASS_IGNORED: Mutant = Mutant {
-    name: "first-class-ignored",
-    about: "a row whose target is class 0 is taken for an ignored one",
-    applies: |c| c.axis("n") > 1 && c.number("ignore") != 0.0,
-    spoil: |right, c, b| without_class(right, c, b, 0),
-};
-
-pub const LAST_CLASS_IGNORED: Mutant = Mutant {
-    name: "last-class-ignored",
-    about: "a row whose target is the last class is taken for an ignored one",
-    applies: |c| c.axis("n") > 1,
-    spoil: |right, c, b| without_class(right, c, b, c.axis("n") - 1),
-};
-
-/// Zero for the rows of one class: its loss, or its gradient.
-fn without_class(right: Box<dyn Launch>, c: &Case, b: &Buffers, class: usize) -> Box<dyn Launch> {
-    let target = b.get("target");
-    let (out, n) = if b.0.iter().any(|b| b.spec().name == "dx") { ("dx", c.axis("n")) } else { ("loss", 1) };
-    edited(right, b, out, move |out| {
-        for (row, _) in out.chunks_mut(n).zip(read(&target)).filter(|(_, t)| *t == class as f64) {
-            row.fill(0.0);
-        }
-    })
-}
-
-/// The gradient of logits with p rounded to 16 bits before it is scaled; `p` gives the probabilities of a row.
-pub fn rounded_classes(
-    right: Box<dyn Launch>,
-    c: &Case,
-    b: &Buffers,
-    p: impl Fn(&Buffers, usize) -> Vec<f64> + 'static,
-) -> Box<dyn Launch> {
-    let (n, ignore, dtype, all) = (c.axis("n"), c.number("ignore"), c.dtype, b.clone());
-    edited(right, b, "dx", move |dx| {
-        let (target, dloss) = (read(&all.get("target")), read(&all.get("dloss")));
-        for (row, dx) in dx.chunks_mut(n).enumerate().filter(|(row, _)| target[*row] != ignore) {
-            for (i, (v, p)) in dx.iter_mut().zip(p(&all, row)).enumerate() {
-                let hot = if i as f64 == target[row] { 1.0 } else { 0.0 };
-                *v = dloss[row] * dtype.round(dtype.round(p) - hot);
-            }
-        }
-    })
-}
-
 /// Rounding shows where there is enough of it, in 16 bits.
 pub fn rounds(c: &Case) -> bool {
     c.dtype.size() == 2 && c.axis("n") >= 8 && c.axis("m") * c.axis("n") >= 512
 }
-
-pub const DLOSS_OF_ROW_0: Mutant = Mutant {
-    name: "dloss-of-row-0",
-    about: "every row is scaled by the first row's dloss, as if the loss were a mean",
-    // A row of one class has no gradient.
-    applies: |c| c.axis("m") > 1 && c.axis("n") > 1,
-    spoil: |right, c, b| {
-        let (n, dloss) = (c.axis("n"), b.get("dloss"));
-        edited(right, b, "dx", move |dx| {
-            let dloss = read(&dloss);
-            dx.chunks_mut(n).zip(&dloss).for_each(|(row, d)| row.iter_mut().for_each(|v| *v *= dloss[0] / d));
-        })
-    },
-};
 
 /// A row that is all zero is not missed.
 pub const DW_LOSES_ROWS: Mutant = Mutant {

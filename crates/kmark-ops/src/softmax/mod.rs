@@ -8,8 +8,8 @@ use crate::{Entry, truth};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::fill::Fill;
-use kmark_core::gate::{Block, Invariant, Region, Sink, sum_slack};
-use kmark_core::op::{MATRIX, MEMORY, Op, by_rows, rows_by_columns};
+use kmark_core::gate::{Invariant, Sink, sum_slack};
+use kmark_core::op::{MATRIX, MEMORY, Op, rows_by_columns};
 use kmark_core::tensor::{TensorSpec, View};
 
 pub const ENTRY: Entry = Entry {
@@ -50,17 +50,11 @@ fn invariants(_: &Case) -> Vec<Invariant> {
 }
 
 fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
-    let (m, n) = (c.axis("m"), c.axis("n"));
+    let n = c.axis("n");
     let k = sum_slack(c.acc(), n);
-    by_rows(m, n, |rows| {
-        let (mut y, mut slack) = (Vec::new(), Vec::new());
-        for row in rows.clone() {
-            let x = inputs.take("x", row * n, n);
-            let s = truth::softmax(&x);
-            slack.extend(x.iter().zip(&s.p).map(|(x, p)| s.off(*x, *p, k, c.acc())));
-            y.extend(s.p);
-        }
-        let region = Region::One(0);
-        sink.put(Block { tensor: "y", start: rows.start * n, expect: &y, slack: &slack, loose: &[], region });
+    truth::by_row(c, inputs, sink, ["y"], |row, [y]| {
+        let x = inputs.take("x", row * n, n);
+        let s = truth::softmax(&x);
+        x.iter().zip(&s.p).for_each(|(x, p)| y.put(*p, s.off(*x, *p, k, c.acc()), 0.0));
     });
 }

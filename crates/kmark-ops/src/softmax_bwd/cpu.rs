@@ -1,45 +1,17 @@
 //! Backward of softmax on the CPU.
 
-use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, ahead, by_float, each_job, simd, sum2};
+use crate::cpu::{CpuImpl, Elem, Jobs, Row, ahead, by_float, each_job, simd, sum2};
+use crate::plain::{naive, softmax};
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};
 
 pub const IMPLS: &[&dyn Impl] = &[
-    &CpuImpl {
-        name: "cpu/naive",
-        about: "plain loops, one thread",
-        source: include_str!("cpu.rs"),
-        run: crate::cpu::Run::Bound(bind_naive),
-    },
-    &CpuImpl {
-        name: "cpu/simd",
-        about: "vectorised rows, all cores",
-        source: include_str!("cpu.rs"),
-        run: crate::cpu::Run::Bound(bind_simd),
-    },
+    &naive(softmax::right, include_str!("../plain/softmax.rs")),
+    &CpuImpl::simd("vectorised rows, all cores", include_str!("cpu.rs"), bind),
 ];
 
-fn bind_naive(c: &Case, b: &Buffers) -> Box<dyn Launch> {
-    let n = c.axis("n");
-    let (y, dy, dx) = (b.get("y"), b.get("dy"), b.get("dx"));
-    let pitch = y.spec().pitch;
-    by_float!(c.dtype, T => Box::new(move || naive::<T>(&y.read(), &dy.read(), &mut dx.write(), n, pitch)))
-}
-
-fn naive<T: Elem>(y: &[T], dy: &[T], dx: &mut [T], n: usize, pitch: usize) {
-    for ((y, dy), dx) in y.chunks(pitch).zip(dy.chunks(pitch)).zip(dx.chunks_mut(pitch)) {
-        let mut dot = 0.0;
-        for i in 0..n {
-            dot += y[i].up().to_f64() * dy[i].up().to_f64();
-        }
-        for i in 0..n {
-            dx[i] = T::down(y[i].up() * (dy[i].up() - T::Acc::from_f64(dot)));
-        }
-    }
-}
-
-fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let (m, n) = (c.axis("m"), c.axis("n"));
     let (y, dy, dx) = (b.get("y"), b.get("dy"), b.get("dx"));
     let pitch = y.spec().pitch;

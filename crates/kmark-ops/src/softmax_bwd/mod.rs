@@ -8,9 +8,9 @@ use crate::{Entry, truth};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::fill::Fill;
-use kmark_core::gate::{Block, Invariant, Region, Sink, sum_slack};
+use kmark_core::gate::{Invariant, Sink, sum_slack};
 use kmark_core::inputs;
-use kmark_core::op::{MATRIX, MEMORY, Op, by_rows, rows_by_columns};
+use kmark_core::op::{MATRIX, MEMORY, Op, rows_by_columns};
 use kmark_core::tensor::{TensorSpec, View};
 use std::ops::Range;
 
@@ -71,25 +71,19 @@ fn invariants(c: &Case) -> Vec<Invariant> {
 }
 
 fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
-    let (m, n) = (c.axis("m"), c.axis("n"));
-    let rounding = truth::Rounding::to(c.dtype);
-    by_rows(m, n, |rows| {
-        let (mut dx, mut slack, mut loose) = (Vec::new(), Vec::new(), Vec::new());
-        for row in rows.clone() {
-            let (y, dy) = (inputs.take("y", row * n, n), inputs.take("dy", row * n, n));
-            let k = sum_slack(c.acc(), truth::nonzero(&y));
-            let dot = truth::dot(&y, &dy);
-            let size: f64 = y.iter().zip(&dy).map(|(y, dy)| y * dy.abs()).sum();
-            let dot_off = truth::loose_dot(&y, &dy, rounding);
-            for (y, dy) in y.iter().zip(&dy) {
-                dx.push(y * (dy - dot));
-                // What is below the normal numbers may be flushed, y or a product of it.
-                slack.push(k * y * (dy.abs() + size) + truth::least(c.acc()) * (1.0 + dy.abs() + size));
-                // Rounded on the way: the product, the sum, the difference.
-                loose.push(rounding.of(y * dy) + y * (dot_off + rounding.of(dy - dot)));
-            }
+    let (n, rounding) = (c.axis("n"), truth::Rounding::to(c.dtype));
+    truth::by_row(c, inputs, sink, ["dx"], |row, [dx]| {
+        let (y, dy) = (inputs.take("y", row * n, n), inputs.take("dy", row * n, n));
+        let k = sum_slack(c.acc(), truth::nonzero(&y));
+        let dot = truth::dot(&y, &dy);
+        let size: f64 = y.iter().zip(&dy).map(|(y, dy)| y * dy.abs()).sum();
+        let dot_off = truth::loose_dot(&y, &dy, rounding);
+        for (y, dy) in y.iter().zip(&dy) {
+            // What is below the normal numbers may be flushed, y or a product of it.
+            let slack = k * y * (dy.abs() + size) + truth::least(c.acc()) * (1.0 + dy.abs() + size);
+            // Rounded on the way: the product, the sum, the difference.
+            let loose = rounding.of(y * dy) + y * (dot_off + rounding.of(dy - dot));
+            dx.put(y * (dy - dot), slack, loose);
         }
-        let (start, region, loose) = (rows.start * n, Region::One(0), rounding.loose(&loose));
-        sink.put(Block { tensor: "dx", start, expect: &dx, slack: &slack, loose, region });
     });
 }

@@ -1,53 +1,17 @@
 //! Softmax with its backward on the CPU.
 
-use crate::cpu::{Chain, CpuImpl, Elem, Jobs, Real, Row, ahead, by_float, each_job, exp_sum, simd, sum2};
+use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, ahead, by_float, each_job, exp_sum, simd, sum2};
+use crate::plain::{naive, softmax};
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};
 
 pub const IMPLS: &[&dyn Impl] = &[
-    &CpuImpl {
-        name: "cpu/naive",
-        about: "plain loops, one thread",
-        source: include_str!("cpu.rs"),
-        run: crate::cpu::Run::Bound(bind_naive),
-    },
-    &CpuImpl {
-        name: "cpu/simd",
-        about: "vectorised rows, all cores",
-        source: include_str!("cpu.rs"),
-        run: crate::cpu::Run::Bound(bind_simd),
-    },
+    &naive(softmax::right, include_str!("../plain/softmax.rs")),
+    &CpuImpl::simd("vectorised rows, all cores", include_str!("cpu.rs"), bind),
 ];
 
-fn bind_naive(c: &Case, b: &Buffers) -> Box<dyn Launch> {
-    let n = c.axis("n");
-    let (x, dy, dx) = (b.get("x"), b.get("dy"), b.get("dx"));
-    let pitch = x.spec().pitch;
-    by_float!(c.dtype, T => Box::new(move || naive::<T>(&x.read(), &dy.read(), &mut dx.write(), n, pitch)))
-}
-
-fn naive<T: Elem>(x: &[T], dy: &[T], dx: &mut [T], n: usize, pitch: usize) {
-    for ((x, dy), dx) in x.chunks(pitch).zip(dy.chunks(pitch)).zip(dx.chunks_mut(pitch)) {
-        let mut max = T::Acc::LOWEST;
-        for v in &x[..n] {
-            max = max.larger(v.up());
-        }
-        let (mut total, mut dot) = (Chain::default(), Chain::default());
-        for i in 0..n {
-            let power = (x[i].up() - max).exp_exact().to_f64();
-            total.add(power);
-            dot.add(power * dy[i].up().to_f64());
-        }
-        let (dot, total) = (dot.total() / total.total(), T::Acc::from_f64(total.total()));
-        let dot = T::Acc::from_f64(dot);
-        for i in 0..n {
-            dx[i] = T::down((x[i].up() - max).exp_exact() / total * (dy[i].up() - dot));
-        }
-    }
-}
-
-fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let (m, n) = (c.axis("m"), c.axis("n"));
     let (x, dy, dx) = (b.get("x"), b.get("dy"), b.get("dx"));
     let pitch = x.spec().pitch;

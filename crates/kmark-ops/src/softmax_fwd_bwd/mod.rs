@@ -8,8 +8,8 @@ use crate::{Entry, truth};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::fill::Fill;
-use kmark_core::gate::{Block, Invariant, Region, Sink, sum_slack};
-use kmark_core::op::{MATRIX, MEMORY, Op, by_rows, rows_by_columns};
+use kmark_core::gate::{Invariant, Sink, sum_slack};
+use kmark_core::op::{MATRIX, MEMORY, Op, rows_by_columns};
 use kmark_core::tensor::{TensorSpec, View};
 
 pub const ENTRY: Entry = Entry {
@@ -52,29 +52,22 @@ fn invariants(_: &Case) -> Vec<Invariant> {
 }
 
 fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
-    let (m, n) = (c.axis("m"), c.axis("n"));
+    let (n, rounding) = (c.axis("n"), truth::Rounding::to(c.dtype));
     let k = sum_slack(c.acc(), n);
-    let rounding = truth::Rounding::to(c.dtype);
-    by_rows(m, n, |rows| {
-        let (mut dx, mut slack, mut loose) = (Vec::new(), Vec::new(), Vec::new());
-        for row in rows.clone() {
-            let (x, dy) = (inputs.take("x", row * n, n), inputs.take("dy", row * n, n));
-            let s = truth::softmax(&x);
-            let off: Vec<f64> = x.iter().zip(&s.p).map(|(x, p)| s.off(*x, *p, k, c.acc())).collect();
-            let dot = truth::dot(&s.p, &dy);
-            let size: f64 = s.p.iter().zip(&dy).map(|(p, dy)| p * dy.abs()).sum();
-            let dot_off: f64 = off.iter().zip(&dy).map(|(off, dy)| off * dy.abs()).sum();
-            // As in the backward alone, and y is rounded as well.
-            let y_off2: f64 = s.p.iter().zip(&dy).map(|(p, dy)| rounding.square(*p) * dy * dy).sum();
-            let loose_dot = truth::loose_dot(&s.p, &dy, rounding) + truth::SURE * y_off2.sqrt();
-            for ((p, off), dy) in s.p.iter().zip(&off).zip(&dy) {
-                dx.push(p * (dy - dot));
-                slack.push(off * (dy.abs() + size) + p * dot_off);
-                let y = rounding.of(*p) * (dy - dot).abs();
-                loose.push(rounding.of(p * dy) + p * (loose_dot + rounding.of(dy - dot)) + y);
-            }
+    truth::by_row(c, inputs, sink, ["dx"], |row, [dx]| {
+        let (x, dy) = (inputs.take("x", row * n, n), inputs.take("dy", row * n, n));
+        let s = truth::softmax(&x);
+        let off: Vec<f64> = x.iter().zip(&s.p).map(|(x, p)| s.off(*x, *p, k, c.acc())).collect();
+        let dot = truth::dot(&s.p, &dy);
+        let size: f64 = s.p.iter().zip(&dy).map(|(p, dy)| p * dy.abs()).sum();
+        let dot_off: f64 = off.iter().zip(&dy).map(|(off, dy)| off * dy.abs()).sum();
+        // As in the backward alone, and y is rounded as well.
+        let y_off2: f64 = s.p.iter().zip(&dy).map(|(p, dy)| rounding.square(*p) * dy * dy).sum();
+        let loose_dot = truth::loose_dot(&s.p, &dy, rounding) + truth::SURE * y_off2.sqrt();
+        for ((p, off), dy) in s.p.iter().zip(&off).zip(&dy) {
+            let y = rounding.of(*p) * (dy - dot).abs();
+            let loose = rounding.of(p * dy) + p * (loose_dot + rounding.of(dy - dot)) + y;
+            dx.put(p * (dy - dot), off * (dy.abs() + size) + p * dot_off, loose);
         }
-        let (start, region, loose) = (rows.start * n, Region::One(0), rounding.loose(&loose));
-        sink.put(Block { tensor: "dx", start, expect: &dx, slack: &slack, loose, region });
     });
 }

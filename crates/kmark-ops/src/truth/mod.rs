@@ -194,44 +194,27 @@ pub fn by_rows_summed<const COUNT: usize>(
 /// Parts of the gradient of logits: a kernel can be right in one and wrong in another.
 pub const CLASS_REGIONS: &[&str] = &["target", "non-target", "ignored"];
 
-/// Gradient of cross entropy for some rows, as the gate wants it.
-pub struct ClassGradient {
-    pub dx: Vec<f64>,
-    pub slack: Vec<f64>,
-    loose: Vec<f64>,
-    pub regions: Vec<u8>,
-    acc: DType,
-    rounding: Rounding,
-}
-
-impl ClassGradient {
-    pub fn new(c: &Case) -> ClassGradient {
-        let (dx, slack, loose, regions) = Default::default();
-        ClassGradient { dx, slack, loose, regions, acc: c.acc(), rounding: Rounding::to(c.dtype) }
-    }
-
-    pub fn loose(&self) -> &[f64] {
-        self.rounding.loose(&self.loose)
-    }
-
-    /// Adds a row: `p` gives each probability and how far a kernel's may be off, relative to it. No target: ignored.
-    pub fn row(&mut self, dloss: f64, target: Option<usize>, p: impl Iterator<Item = (f64, f64)>) {
-        for (i, (p, off)) in p.enumerate() {
-            let (dx, slack, region) = match target {
-                None => (0.0, 0.0, 2),
+/// The gradient of cross entropy. `p` gives each probability of a row, and how far a kernel's may be off, relative to it.
+pub fn class_gradients(c: &Case, inputs: &View, sink: &dyn Sink, p: impl Fn(usize) -> Vec<(f64, f64)> + Sync) {
+    let (target, dloss, ignore) = (inputs.all("target"), inputs.all("dloss"), c.number("ignore"));
+    let (acc, r) = (c.acc(), Rounding::to(c.dtype));
+    by_row(c, inputs, sink, ["dx"], |row, [dx]| {
+        let (target, dloss) = (target[row], dloss[row]);
+        for (i, (p, off)) in p(row).into_iter().enumerate() {
+            if target == ignore {
+                dx.put_in(2, 0.0, 0.0, 0.0);
+            } else if target == i as f64 {
                 // The difference p - 1 is rounded, and so is its product.
-                Some(t) if t == i => (dloss * (p - 1.0), dloss.abs() * (p * off + 2.0 * self.acc.unit()), 0),
-                Some(_) => (dloss * p, dloss.abs() * (p * off + least(self.acc)), 1),
-            };
-            // Rounded on the way: p, its difference from 1, and the product before it is scaled again.
-            let r = self.rounding;
-            let rest = if region == 0 { r.of(p - 1.0) } else { 0.0 };
-            self.loose.push(if target.is_some() { dloss.abs() * (r.of(p) + rest) + r.of(dx) } else { 0.0 });
-            self.dx.push(dx);
-            self.slack.push(slack);
-            self.regions.push(region);
+                let slack = dloss.abs() * (p * off + 2.0 * acc.unit());
+                // Rounded on the way: p, its difference from 1, and the product before it is scaled again.
+                let loose = dloss.abs() * (r.of(p) + r.of(p - 1.0)) + r.of(dloss * (p - 1.0));
+                dx.put_in(0, dloss * (p - 1.0), slack, loose);
+            } else {
+                let slack = dloss.abs() * (p * off + least(acc));
+                dx.put_in(1, dloss * p, slack, dloss.abs() * r.of(p) + r.of(dloss * p));
+            }
         }
-    }
+    });
 }
 
 /// One element of a gate: its value, its sigmoid, and how far a kernel's sigmoid may be off.

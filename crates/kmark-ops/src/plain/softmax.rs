@@ -1,0 +1,266 @@
+//! Softmax, cross entropy and their backwards in plain loops, right and wrong; and the mutants that several of them have.
+
+use super::{Tensors, plainly};
+use crate::mutants::Mutant;
+use crate::truth::{exp_of_difference, sum};
+use kmark_core::case::Case;
+use kmark_device::Launch;
+use kmark_device::buffer::Buffers;
+
+pub fn right(c: &Case, t: &mut Tensors) {
+    plain(c, t, &RIGHT)
+}
+
+/// What kernels get wrong, each as it is right.
+pub struct How {
+    pub max: Maximum,
+    /// Of the difference of two numbers: an x, and the maximum or the saved lse.
+    pub exp: fn(f64, f64) -> f64,
+    /// The sum of the powers of a row.
+    pub total: fn(&[f64]) -> f64,
+    /// The sum of y * dy of a row.
+    pub dot: fn(&[f64]) -> f64,
+    /// From the maximum and the logarithm of the sum.
+    pub lse: fn(f64, f64) -> f64,
+    /// Whether a row counts, of its target, the one that is ignored, and n.
+    pub counts: fn(f64, f64, usize) -> bool,
+    /// The column of target t, of n.
+    pub hot: fn(usize, usize) -> usize,
+    /// The dloss of a row.
+    pub dloss: fn(usize) -> usize,
+    pub target_only: bool,
+    pub rounded: Rounded,
+}
+
+pub const RIGHT: How = How {
+    max: Maximum::OfTheRow,
+    exp: exp_of_difference,
+    total: add,
+    dot: add,
+    lse: |max, log| max + log,
+    counts: |target, ignore, _| target != ignore,
+    hot: |target, _| target,
+    dloss: |row| row,
+    target_only: false,
+    rounded: Rounded::Nothing,
+};
+
+/// What is taken for the maximum of a row.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Maximum {
+    OfTheRow,
+    Nothing,
+    OfHalf,
+    OfTheRowBefore,
+}
+
+/// What is rounded to the 16-bit type on the way.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Rounded {
+    Nothing,
+    Probabilities,
+    Products,
+    Dot,
+}
+
+fn add(terms: &[f64]) -> f64 {
+    sum(terms.iter().copied())
+}
+
+/// Leaves out the last columns beyond a multiple of 8.
+pub fn add_without_tail(terms: &[f64]) -> f64 {
+    add(&terms[..terms.len() / 8 * 8])
+}
+
+fn plain(c: &Case, t: &mut Tensors, how: &How) {
+    let n = c.axis("n");
+    let outputs = match c.op.as_str() {
+        "softmax" => vec![("y", softmax(c, &t.get("x"), how).p)],
+        "softmax-bwd" => vec![("dx", through_softmax(c, t, &t.get("y"), how))],
+        "softmax-fwd-bwd" => vec![("dx", through_softmax(c, t, &softmax(c, &t.get("x"), how).p, how))],
+        "cross-entropy" => losses(c, t, how),
+        "cross-entropy-bwd" => {
+            let (x, lse) = (t.get("x"), t.get("lse"));
+            let p: Vec<f64> = x.iter().enumerate().map(|(i, x)| (how.exp)(*x, lse[i / n])).collect();
+            vec![("dx", through_losses(c, t, &p, how))]
+        }
+        "cross-entropy-fwd-bwd" => vec![("dx", through_losses(c, t, &softmax(c, &t.get("x"), how).p, how))],
+        other => unreachable!("{other} is no softmax"),
+    };
+    // Another maximum is as good, where nothing overflows and not all of a row underflows.
+    if how.max != Maximum::OfTheRow && outputs.iter().all(|(_, values)| values.iter().all(|v| v.is_finite())) {
+        t.is_harmless();
+    }
+    outputs.into_iter().for_each(|(name, values)| t.put(name, values));
+}
+
+/// Of each row the maximum and the logarithm of its sum of powers; and all probabilities.
+#[derive(Default)]
+struct Softmax {
+    max: Vec<f64>,
+    log: Vec<f64>,
+    p: Vec<f64>,
+}
+
+/// Powers and their sum are of the accumulator's type, in which they may overflow.
+fn softmax(c: &Case, x: &[f64], how: &How) -> Softmax {
+    let (m, n, acc) = (c.axis("m"), c.axis("n"), c.acc());
+    let of = |row: usize| &x[row * n..(row + 1) * n];
+    let highest = |x: &[f64]| x.iter().fold(f64::NEG_INFINITY, |m, v| m.max(*v));
+    let mut all = Softmax::default();
+    for row in 0..m {
+        let max = match how.max {
+            Maximum::OfTheRow => highest(of(row)),
+            Maximum::Nothing => 0.0,
+            Maximum::OfHalf => highest(&of(row)[..n.div_ceil(2)]),
+            Maximum::OfTheRowBefore => highest(of((row + m - 1) % m)),
+        };
+        let powers: Vec<f64> = of(row).iter().map(|x| acc.round((how.exp)(*x, max))).collect();
+        let total = acc.round((how.total)(&powers));
+        all.max.push(max);
+        all.log.push(total.ln());
+        all.p.extend(powers.iter().map(|power| power / total));
+    }
+    all
+}
+
+/// The gradient of logits from that of their softmax, `y`.
+fn through_softmax(c: &Case, t: &Tensors, y: &[f64], how: &How) -> Vec<f64> {
+    let (n, dy, mut dx) = (c.axis("n"), t.get("dy"), Vec::new());
+    let round = |what, v| if how.rounded == what { c.dtype.round(v) } else { v };
+    let y: Vec<f64> = y.iter().map(|y| round(Rounded::Probabilities, *y)).collect();
+    for (y, dy) in y.chunks(n).zip(dy.chunks(n)) {
+        let terms: Vec<f64> = y.iter().zip(dy).map(|(y, dy)| round(Rounded::Products, y * dy)).collect();
+        let dot = round(Rounded::Dot, (how.dot)(&terms));
+        dx.extend(terms.iter().zip(y).map(|(term, y)| term - y * dot));
+    }
+    dx
+}
+
+/// Whether each row counts, and the column of its target if it has one.
+fn targets(c: &Case, t: &Tensors, how: &How) -> Vec<(bool, Option<usize>)> {
+    let (n, ignore) = (c.axis("n"), c.number("ignore"));
+    let hot = |target: f64| (target != ignore).then(|| (how.hot)(target as usize, n));
+    t.get("target").into_iter().map(|target| ((how.counts)(target, ignore, n), hot(target))).collect()
+}
+
+fn losses(c: &Case, t: &Tensors, how: &How) -> Vec<(&'static str, Vec<f64>)> {
+    let (n, x) = (c.axis("n"), t.get("x"));
+    let Softmax { max, log, .. } = softmax(c, &x, how);
+    let loss = |(row, (counts, hot)): (usize, (bool, Option<usize>))| {
+        let x = hot.map_or(0.0, |hot| x[row * n + hot]);
+        if counts { log[row] + (max[row] - x) } else { 0.0 }
+    };
+    let loss = targets(c, t, how).into_iter().enumerate().map(loss).collect();
+    vec![("loss", loss), ("lse", max.iter().zip(&log).map(|(max, log)| (how.lse)(*max, *log)).collect())]
+}
+
+/// The gradient of logits, whose probabilities are `p`, from that of their losses.
+fn through_losses(c: &Case, t: &Tensors, p: &[f64], how: &How) -> Vec<f64> {
+    let (dloss, mut dx) = (t.get("dloss"), Vec::new());
+    let round = |v| if how.rounded == Rounded::Probabilities { c.dtype.round(v) } else { v };
+    for (row, ((counts, hot), p)) in targets(c, t, how).into_iter().zip(p.chunks(c.axis("n"))).enumerate() {
+        let dloss = dloss[(how.dloss)(row)];
+        dx.extend(p.iter().enumerate().map(|(i, p)| match hot == Some(i) {
+            _ if !counts => 0.0,
+            true => dloss * round(round(*p) - 1.0),
+            false if how.target_only => 0.0,
+            false => dloss * round(*p),
+        }));
+    }
+    dx
+}
+
+pub fn wrong(c: &Case, b: &Buffers, how: How) -> Box<dyn Launch> {
+    plainly(c, b, move |c, t| plain(c, t, &how))
+}
+
+pub const MAXIMUM_MISSING: Mutant = Mutant {
+    name: "maximum-missing",
+    about: "no maximum is subtracted, and exp overflows",
+    applies: |_| true,
+    spoil: |_, c, b| wrong(c, b, How { max: Maximum::Nothing, ..RIGHT }),
+};
+
+pub const MAXIMUM_OF_HALF: Mutant = Mutant {
+    name: "maximum-of-half",
+    about: "the maximum is that of the first half of the row",
+    applies: |_| true,
+    spoil: |_, c, b| wrong(c, b, How { max: Maximum::OfHalf, ..RIGHT }),
+};
+
+pub const MAXIMUM_OF_THE_ROW_BEFORE: Mutant = Mutant {
+    name: "maximum-of-the-row-before",
+    about: "the maximum is that of the row before",
+    applies: |c| c.axis("m") > 1,
+    spoil: |_, c, b| wrong(c, b, How { max: Maximum::OfTheRowBefore, ..RIGHT }),
+};
+
+pub const TAIL_NOT_SUMMED: Mutant = Mutant {
+    name: "tail-not-summed",
+    about: "the sum of powers leaves out the last columns beyond a multiple of 8",
+    applies: |c| !c.axis("n").is_multiple_of(8) && c.axis("n") > 8,
+    spoil: |_, c, b| wrong(c, b, How { total: add_without_tail, ..RIGHT }),
+};
+
+pub const BASE_TWO: Mutant = Mutant {
+    name: "base-two",
+    about: "2^x instead of e^x",
+    applies: |c| c.axis("n") > 1,
+    spoil: |_, c, b| wrong(c, b, How { exp: |a, b| (a - b).exp2(), ..RIGHT }),
+};
+
+/// The gradient of the target alone: what a gradient check of one column does not see.
+pub const TARGET_ONLY: Mutant = Mutant {
+    name: "target-only",
+    about: "the gradient is right at the target column and zero elsewhere",
+    applies: |c| c.axis("n") > 1,
+    spoil: |_, c, b| wrong(c, b, How { target_only: true, ..RIGHT }),
+};
+
+pub const TARGET_SHIFTED: Mutant = Mutant {
+    name: "target-shifted",
+    about: "one is subtracted in the column after the target",
+    applies: |c| c.axis("n") > 1,
+    spoil: |_, c, b| wrong(c, b, How { hot: |target, n| (target + 1) % n, ..RIGHT }),
+};
+
+pub const IGNORED_NOT_ZEROED: Mutant = Mutant {
+    name: "ignored-not-zeroed",
+    about: "an ignored row gets dloss * softmax, the one-hot alone is left out",
+    applies: |_| true,
+    spoil: |_, c, b| wrong(c, b, How { counts: |_, _, _| true, ..RIGHT }),
+};
+
+pub const FIRST_CLASS_IGNORED: Mutant = Mutant {
+    name: "first-class-ignored",
+    about: "a row whose target is class 0 is taken for an ignored one",
+    applies: |c| c.axis("n") > 1 && c.number("ignore") != 0.0,
+    spoil: |_, c, b| wrong(c, b, How { counts: |target, ignore, _| target != ignore && target != 0.0, ..RIGHT }),
+};
+
+pub const LAST_CLASS_IGNORED: Mutant = Mutant {
+    name: "last-class-ignored",
+    about: "a row whose target is the last class is taken for an ignored one",
+    applies: |c| c.axis("n") > 1,
+    spoil: |_, c, b| {
+        let counts = |target: f64, ignore: f64, n: usize| target != ignore && target != (n - 1) as f64;
+        wrong(c, b, How { counts, ..RIGHT })
+    },
+};
+
+pub const DLOSS_OF_ROW_0: Mutant = Mutant {
+    name: "dloss-of-row-0",
+    about: "every row is scaled by the first row's dloss, as if the loss were a mean",
+    // A row of one class has no gradient.
+    applies: |c| c.axis("m") > 1 && c.axis("n") > 1,
+    spoil: |_, c, b| wrong(c, b, How { dloss: |_| 0, ..RIGHT }),
+};
+
+/// Not wrong, but rounding on the way.
+pub const PROBABILITIES_ROUNDED: Mutant = Mutant {
+    name: "probabilities-rounded",
+    about: "p and p - 1 are rounded to the 16-bit type before they are multiplied by dloss",
+    applies: crate::mutants::shared::rounds,
+    spoil: |_, c, b| wrong(c, b, How { rounded: Rounded::Probabilities, ..RIGHT }),
+};
