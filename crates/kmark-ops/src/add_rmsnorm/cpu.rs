@@ -1,67 +1,17 @@
 //! Residual addition with RMSNorm on the CPU.
 
-use super::outputs;
-use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, ahead, by_float, each_job, plain_sum, rms_rstd, simd, widen_weight};
+use super::{outputs, plain};
+use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, ahead, by_float, each_job, naive, rms_rstd, simd, widen_weight};
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};
 
 pub const IMPLS: &[&dyn Impl] = &[
-    &CpuImpl {
-        name: "cpu/naive",
-        about: "plain loops, one thread",
-        source: include_str!("cpu.rs"),
-        run: crate::cpu::Run::Bound(bind_naive),
-    },
-    &CpuImpl {
-        name: "cpu/simd",
-        about: "vectorised rows, all cores",
-        source: include_str!("cpu.rs"),
-        run: crate::cpu::Run::Bound(bind_simd),
-    },
+    &naive(plain::right, include_str!("plain.rs")),
+    &CpuImpl::simd("vectorised rows, all cores", include_str!("cpu.rs"), bind),
 ];
 
-fn bind_naive(c: &Case, b: &Buffers) -> Box<dyn Launch> {
-    let eps = c.number("eps");
-    let (x, residual, w) = (b.get("x"), b.get("residual"), b.get("w"));
-    let (y, z) = (b.get(outputs(c).0), b.get(outputs(c).1));
-    let pitch = x.spec().pitch;
-    let (in_place, rounds) = (c.attr("form") == "inplace", c.attr("sum") == "rounded");
-    by_float!(c.dtype, T => Box::new(move || {
-        let w = widen_weight::<<T as Elem>::Acc>(&w);
-        let (mut y, mut z) = (y.write::<T>(), z.write::<T>());
-        if !in_place {
-            for (from, to) in [(&x, &mut y), (&residual, &mut z)] {
-                for (from, to) in from.read().chunks(pitch).zip(to.chunks_mut(pitch)) {
-                    to[..w.len()].copy_from_slice(&from[..w.len()]);
-                }
-            }
-        }
-        naive::<T>(&mut y, &mut z, &w, pitch, eps, rounds)
-    }))
-}
-
-/// In place; `y` holds x and `z` the residual.
-fn naive<T: Elem>(y: &mut [T], z: &mut [T], w: &[T::Acc], pitch: usize, eps: f64, rounds: bool) {
-    let n = w.len();
-    let mut sum = vec![T::Acc::ZERO; n];
-    for (y, z) in y.chunks_mut(pitch).zip(z.chunks_mut(pitch)) {
-        for i in 0..n {
-            sum[i] = y[i].up() + z[i].up();
-            z[i] = T::down(sum[i]);
-            if rounds {
-                sum[i] = z[i].up();
-            }
-        }
-        let squares = plain_sum(0, n, &|i| sum[i].to_f64() * sum[i].to_f64());
-        let r = T::Acc::from_f64(1.0 / (squares / n as f64 + eps).sqrt());
-        for i in 0..n {
-            y[i] = T::down(sum[i] * r * w[i]);
-        }
-    }
-}
-
-fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let (m, n, eps) = (c.axis("m"), c.axis("n"), c.number("eps"));
     let (x, residual, w) = (b.get("x"), b.get("residual"), b.get("w"));
     let (y, z) = (b.get(outputs(c).0), b.get(outputs(c).1));

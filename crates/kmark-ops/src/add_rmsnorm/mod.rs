@@ -1,15 +1,15 @@
 //! Residual addition fused with RMSNorm, in place as inference engines run it, or into new tensors.
 
 mod cpu;
-mod mutants;
+mod plain;
 
 use crate::cuda::{kernel, oracle};
 use crate::{Entry, truth};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::fill::Fill;
-use kmark_core::gate::{Block, Region, Sink, sum_slack};
-use kmark_core::op::{Attr, AttrKind, MATRIX, MEMORY, Op, WEIGHT_DTYPES, by_rows, rows_by_columns};
+use kmark_core::gate::{Sink, sum_slack};
+use kmark_core::op::{Attr, AttrKind, MATRIX, MEMORY, Op, WEIGHT_DTYPES, rows_by_columns};
 use kmark_core::tensor::{TensorSpec, View};
 
 pub const ENTRY: Entry = Entry {
@@ -21,8 +21,8 @@ pub const ENTRY: Entry = Entry {
         "01_rows",
         "The sum of two rows in the registers of a block, a short one in those of a warp or less: one pass over memory"
     )],
-    mutants: mutants::MUTANTS,
-    loose: mutants::LOOSE,
+    mutants: plain::MUTANTS,
+    loose: plain::LOOSE,
 };
 
 /// The tensors that hold the normalised row and the sum: the inputs themselves in place, else `y` and `z`.
@@ -71,35 +71,25 @@ fn tensors(c: &Case) -> Vec<TensorSpec> {
 }
 
 fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
-    let (m, n, eps) = (c.axis("m"), c.axis("n"), c.number("eps"));
-    let (y_name, z_name) = outputs(c);
-    let w = inputs.all("w");
+    let (n, eps, w) = (c.axis("n"), c.number("eps"), inputs.all("w"));
     let rounds = c.attr("sum") == "rounded";
     let rounding = truth::Rounding::to(c.dtype);
-    by_rows(m, n, |rows| {
-        let (mut y, mut slack, mut loose, mut z) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for row in rows.clone() {
-            let (x, residual) = (inputs.take("x", row * n, n), inputs.take("residual", row * n, n));
-            let sum: Vec<f64> = x.iter().zip(&residual).map(|(x, r)| x + r).collect();
-            let normed: Vec<f64> = sum.iter().map(|z| if rounds { c.dtype.round(*z) } else { *z }).collect();
-            let k = sum_slack(c.acc(), truth::nonzero(&normed));
-            let squares = truth::sum(normed.iter().map(|v| v * v)) + n as f64 * eps;
-            let r = 1.0 / (squares / n as f64).sqrt();
-            // The mean square, if the sum or the squares are rounded on the way.
-            let off = normed.iter().map(|z| rounding.square(z * z)).sum::<f64>().sqrt() / squares;
-            for (z, w) in normed.iter().zip(&w) {
-                let expect = z * r * w;
-                y.push(expect);
-                slack.push(k * expect.abs());
-                loose.push(rounding.of(z * r) * w.abs() + rounding.of(expect) + 1.25 * expect.abs() * off);
-            }
-            z.extend(sum);
+    truth::by_row(c, inputs, sink, outputs(c).into(), |row, [y, z]| {
+        let (x, residual) = (inputs.take("x", row * n, n), inputs.take("residual", row * n, n));
+        let sum: Vec<f64> = x.iter().zip(&residual).map(|(x, r)| x + r).collect();
+        let normed: Vec<f64> = sum.iter().map(|z| if rounds { c.dtype.round(*z) } else { *z }).collect();
+        let k = sum_slack(c.acc(), truth::nonzero(&normed));
+        let squares = truth::sum(normed.iter().map(|v| v * v)) + n as f64 * eps;
+        let r = 1.0 / (squares / n as f64).sqrt();
+        // The mean square, if the sum or the squares are rounded on the way.
+        let off = normed.iter().map(|z| rounding.square(z * z)).sum::<f64>().sqrt() / squares;
+        for (z, w) in normed.iter().zip(&w) {
+            let expect = z * r * w;
+            let loose = rounding.of(z * r) * w.abs() + rounding.of(expect) + 1.25 * expect.abs() * off;
+            y.put(expect, k * expect.abs(), loose);
         }
-        let (start, region, loose) = (rows.start * n, Region::One(0), rounding.loose(&loose));
-        sink.put(Block { tensor: y_name, start, expect: &y, slack: &slack, loose, region });
         // One addition and one rounding. A sum in f32 on the way does no harm: with 24 bits, at least twice the 11
         // of f16 and two more, rounding twice is rounding once.
-        let none = vec![0.0; z.len()];
-        sink.put(Block { tensor: z_name, start, expect: &z, slack: &none, loose: &[], region });
+        sum.iter().for_each(|sum| z.put(*sum, 0.0, 0.0));
     });
 }

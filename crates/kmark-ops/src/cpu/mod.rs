@@ -12,7 +12,7 @@ pub use elem::{Elem, Real};
 pub use f8::{E4m3, E5m2};
 pub use jobs::{Jobs, each_job};
 pub use product::{Scales, Side, round_rows};
-pub use rows::{PIECE, Row, ahead, exp, exp_sum, max, max_exp_sum, plain_sum, put, rms_rstd, sigmoid, simd, sum, sum2};
+pub use rows::{PIECE, Row, ahead, exp, exp_sum, max, max_exp_sum, put, rms_rstd, sigmoid, simd, sum, sum2};
 
 use crate::plain::{Plain, plainly};
 use kmark_core::case::Case;

@@ -68,12 +68,6 @@ impl<A: Real> Lanes<A> {
     }
 }
 
-/// Sum of `f` over indices from `from` to `to`, for plain loops: short chains, added up two by two.
-pub fn plain_sum(from: usize, to: usize, f: &impl Fn(usize) -> f64) -> f64 {
-    let (len, middle) = (to - from, from.midpoint(to));
-    if len <= 32 { (from..to).map(f).sum() } else { plain_sum(from, middle, f) + plain_sum(middle, to, f) }
-}
-
 #[inline(always)]
 pub fn max<A: Real>(xs: &[A]) -> A {
     let mut lanes = [A::LOWEST; LANES];

@@ -1,7 +1,7 @@
 //! Cross entropy on the CPU.
 
-use crate::cpu::{CpuImpl, Elem, Jobs, PIECE, Real, Row, by_float, each_job, max_exp_sum, simd};
-use crate::plain::{naive, softmax};
+use crate::cpu::{CpuImpl, Elem, Jobs, PIECE, Real, Row, by_float, each_job, max_exp_sum, naive, simd};
+use crate::plain::softmax;
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};

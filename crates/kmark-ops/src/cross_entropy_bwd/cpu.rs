@@ -1,7 +1,7 @@
 //! Backward of cross entropy on the CPU.
 
-use crate::cpu::{CpuImpl, Elem, Jobs, PIECE, Real, Row, by_float, each_job, exp, simd};
-use crate::plain::{naive, softmax};
+use crate::cpu::{CpuImpl, Elem, Jobs, PIECE, Real, Row, by_float, each_job, exp, naive, simd};
+use crate::plain::softmax;
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};

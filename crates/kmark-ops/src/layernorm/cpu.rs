@@ -1,23 +1,14 @@
 //! LayerNorm on the CPU.
 
-use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, ahead, by_float, each_job, plain_sum, simd, sum, widen_weight};
+use super::plain;
+use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, ahead, by_float, each_job, naive, simd, sum, widen_weight};
 use kmark_core::case::Case;
 use kmark_device::buffer::{Buffer, Buffers};
 use kmark_device::{Impl, Launch};
 
 pub const IMPLS: &[&dyn Impl] = &[
-    &CpuImpl {
-        name: "cpu/naive",
-        about: "plain loops, one thread",
-        source: include_str!("cpu.rs"),
-        run: crate::cpu::Run::Bound(bind_naive),
-    },
-    &CpuImpl {
-        name: "cpu/simd",
-        about: "vectorised rows, all cores",
-        source: include_str!("cpu.rs"),
-        run: crate::cpu::Run::Bound(bind_simd),
-    },
+    &naive(plain::right, include_str!("plain.rs")),
+    &CpuImpl::simd("vectorised rows, all cores", include_str!("cpu.rs"), bind),
 ];
 
 /// Weight and bias in accumulators; a case without a bias has one of zeros.
@@ -50,36 +41,7 @@ impl<A: Real> Stats<'_, A> {
     }
 }
 
-fn bind_naive(c: &Case, b: &Buffers) -> Box<dyn Launch> {
-    let eps = c.number("eps");
-    let (x, w, y) = (b.get("x"), b.get("w"), b.get("y"));
-    let pitch = x.spec().pitch;
-    let bias = c.flag("bias").then(|| b.get("b"));
-    let stats = c.flag("stats").then(|| (b.get("mean"), b.get("rstd")));
-    by_float!(c.dtype, T => Box::new(move || {
-        let mut stats = stats.as_ref().map(|(m, r)| (m.write(), r.write()));
-        let (mean, rstd) = stats.as_mut().map_or((None, None), |(m, r)| (Some(&mut **m), Some(&mut **r)));
-        let affine = Affine::of(&w, bias.as_ref(), eps);
-        naive::<T>(&x.read(), &affine, &mut y.write(), Stats { mean, rstd }, pitch)
-    }))
-}
-
-fn naive<T: Elem>(x: &[T], affine: &Affine<T::Acc>, y: &mut [T], mut stats: Stats<T::Acc>, pitch: usize) {
-    let n = affine.w.len();
-    for (row, (x, y)) in x.chunks(pitch).zip(y.chunks_mut(pitch)).enumerate() {
-        let x = &x[..n];
-        let mean = plain_sum(0, n, &|i| x[i].up().to_f64()) / n as f64;
-        let squares = plain_sum(0, n, &|i| (x[i].up().to_f64() - mean) * (x[i].up().to_f64() - mean));
-        let r = T::Acc::from_f64(1.0 / (squares / n as f64 + affine.eps).sqrt());
-        let mean = T::Acc::from_f64(mean);
-        for i in 0..n {
-            y[i] = T::down((x[i].up() - mean) * r * affine.w[i] + affine.b[i]);
-        }
-        stats.save(row, mean, r);
-    }
-}
-
-fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let (m, n, eps) = (c.axis("m"), c.axis("n"), c.number("eps"));
     let (x, w, y) = (b.get("x"), b.get("w"), b.get("y"));
     let pitch = x.spec().pitch;

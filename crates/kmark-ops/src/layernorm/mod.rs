@@ -1,15 +1,15 @@
 //! LayerNorm (Ba et al. 2016) over each row, with the biased variance.
 
 mod cpu;
-mod mutants;
+mod plain;
 
 use crate::cuda::{kernel, oracle};
 use crate::{Entry, truth};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::fill::Fill;
-use kmark_core::gate::{Block, Region, Sink, sum_slack};
-use kmark_core::op::{Attr, AttrKind, MATRIX, MEMORY, Op, WEIGHT_DTYPES, YES_NO, by_rows, rows_by_columns};
+use kmark_core::gate::{Sink, sum_slack};
+use kmark_core::op::{Attr, AttrKind, MATRIX, MEMORY, Op, WEIGHT_DTYPES, YES_NO, rows_by_columns};
 use kmark_core::tensor::{TensorSpec, View};
 
 pub const ENTRY: Entry = Entry {
@@ -21,8 +21,8 @@ pub const ENTRY: Entry = Entry {
         "01_rows",
         "A row in the registers of a block, a short one in those of a warp or less: one pass over memory, and two over the registers, because a variance around the known mean does not cancel"
     )],
-    mutants: mutants::MUTANTS,
-    loose: mutants::LOOSE,
+    mutants: plain::MUTANTS,
+    loose: plain::LOOSE,
 };
 
 const OP: Op = Op {
@@ -68,42 +68,27 @@ fn cost(c: &Case, tensors: &[TensorSpec]) -> Cost {
 }
 
 fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
-    let (m, n, eps) = (c.axis("m"), c.axis("n"), c.number("eps"));
-    let w = inputs.all("w");
+    let (n, eps, w) = (c.axis("n"), c.number("eps"), inputs.all("w"));
     let b = if c.flag("bias") { inputs.all("b") } else { vec![0.0; n] };
     let (k, u) = (sum_slack(c.acc(), n), c.acc().unit());
     let rounding = truth::Rounding::to(c.dtype);
-    by_rows(m, n, |rows| {
-        let (mut y, mut y_slack, mut loose) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut means, mut mean_slack) = (Vec::new(), Vec::new());
-        let (mut rstds, mut rstd_slack) = (Vec::new(), Vec::new());
-        for row in rows.clone() {
-            let x = inputs.take("x", row * n, n);
-            let mean = truth::sum(x.iter().copied()) / n as f64;
-            let r = 1.0 / (truth::sum(x.iter().map(|v| (v - mean).powi(2))) / n as f64 + eps).sqrt();
-            // A kernel's mean is off by `off`. Its variance, summed around that mean, is off relatively by k, and
-            // by off^2: the first power cancels, because deviations from the true mean add up to
-            // zero; all but a random walk of it where the mean is a running one (Welford).
-            let off = sum_slack(c.acc(), truth::nonzero(&x)) * x.iter().map(|v| v.abs()).sum::<f64>() / n as f64;
-            let r_relative = k + (off * r).powi(2) + off * r / (n as f64).sqrt();
-            for i in 0..n {
-                let d = x[i] - mean;
-                y.push(d * r * w[i] + b[i]);
-                y_slack.push((off + r_relative * d.abs()) * r * w[i].abs() + 2.0 * u * b[i].abs());
-                // Rounded on the way: the normalised row, and its product with the weight.
-                loose.push(rounding.of(d * r) * w[i].abs() + rounding.of(d * r * w[i]));
-            }
-            means.push(mean);
-            mean_slack.push(off);
-            rstds.push(r);
-            rstd_slack.push(r * r_relative);
+    truth::by_row(c, inputs, sink, ["y", "mean", "rstd"], |row, [y, means, rstds]| {
+        let x = inputs.take("x", row * n, n);
+        let mean = truth::sum(x.iter().copied()) / n as f64;
+        let r = 1.0 / (truth::sum(x.iter().map(|v| (v - mean).powi(2))) / n as f64 + eps).sqrt();
+        // A kernel's mean is off by `off`. Its variance, summed around that mean, is off relatively by k, and
+        // by off^2: the first power cancels, because deviations from the true mean add up to
+        // zero; all but a random walk of it where the mean is a running one (Welford).
+        let off = sum_slack(c.acc(), truth::nonzero(&x)) * x.iter().map(|v| v.abs()).sum::<f64>() / n as f64;
+        let r_relative = k + (off * r).powi(2) + off * r / (n as f64).sqrt();
+        for i in 0..n {
+            let d = x[i] - mean;
+            let slack = (off + r_relative * d.abs()) * r * w[i].abs() + 2.0 * u * b[i].abs();
+            // Rounded on the way: the normalised row, and its product with the weight.
+            let loose = rounding.of(d * r) * w[i].abs() + rounding.of(d * r * w[i]);
+            y.put(d * r * w[i] + b[i], slack, loose);
         }
-        let (start, region, loose) = (rows.start * n, Region::One(0), rounding.loose(&loose));
-        sink.put(Block { tensor: "y", start, expect: &y, slack: &y_slack, loose, region });
-        if c.flag("stats") {
-            let start = rows.start;
-            sink.put(Block { tensor: "mean", start, expect: &means, slack: &mean_slack, loose: &[], region });
-            sink.put(Block { tensor: "rstd", start, expect: &rstds, slack: &rstd_slack, loose: &[], region });
-        }
+        means.put(mean, off, 0.0);
+        rstds.put(r, r * r_relative, 0.0);
     });
 }

@@ -1,25 +1,17 @@
 //! Backward of LayerNorm on the CPU.
 
+use super::plain;
 use crate::cpu::{
-    CpuImpl, Elem, Jobs, Real, Row, add_up, ahead, by_float, each_job, simd, store_weight, sum, sum2, widen_weight,
+    CpuImpl, Elem, Jobs, Real, Row, add_up, ahead, by_float, each_job, naive, simd, store_weight, sum, sum2,
+    widen_weight,
 };
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};
 
 pub const IMPLS: &[&dyn Impl] = &[
-    &CpuImpl {
-        name: "cpu/naive",
-        about: "plain loops, one thread",
-        source: include_str!("cpu.rs"),
-        run: crate::cpu::Run::Bound(bind_naive),
-    },
-    &CpuImpl {
-        name: "cpu/simd",
-        about: "vectorised rows, all cores",
-        source: include_str!("cpu.rs"),
-        run: crate::cpu::Run::Bound(bind_simd),
-    },
+    &naive(plain::right, include_str!("plain.rs")),
+    &CpuImpl::simd("vectorised rows, all cores", include_str!("cpu.rs"), bind),
 ];
 
 /// What a block of rows reads. `x` and `dout` start at its first row.
@@ -31,47 +23,7 @@ struct Inputs<'a, T: Elem> {
     rstd: &'a [T::Acc],
 }
 
-fn bind_naive(c: &Case, b: &Buffers) -> Box<dyn Launch> {
-    let (x, w, dout, mean, rstd) = (b.get("x"), b.get("w"), b.get("dout"), b.get("mean"), b.get("rstd"));
-    let (dx, dw, dbias) = (b.get("dx"), b.get("dw"), c.flag("bias").then(|| b.get("dbias")));
-    let pitch = x.spec().pitch;
-    by_float!(c.dtype, T => Box::new(move || {
-        let w = widen_weight::<<T as Elem>::Acc>(&w);
-        let (x, dout, mean, rstd) = (x.read::<T>(), dout.read::<T>(), mean.read(), rstd.read());
-        let inputs = Inputs { x: &x, w: &w, dout: &dout, mean: &mean, rstd: &rstd };
-        let (weight, bias) = naive::<T>(inputs, &mut dx.write(), pitch);
-        store_weight(&dw, &weight);
-        if let Some(dbias) = &dbias {
-            store_weight(dbias, &bias);
-        }
-    }))
-}
-
-/// Writes `dx` and returns dw and dbias.
-fn naive<T: Elem>(a: Inputs<T>, dx: &mut [T], pitch: usize) -> (Vec<f64>, Vec<f64>) {
-    let n = a.w.len();
-    let (mut dw, mut dbias) = (vec![0.0; n], vec![0.0; n]);
-    for (row, (mean, r)) in a.mean.iter().zip(a.rstd).enumerate() {
-        let at = row * pitch..row * pitch + n;
-        let (x, dout, dx) = (&a.x[at.clone()], &a.dout[at.clone()], &mut dx[at]);
-        let (mut g_mean, mut dot_mean) = (0.0, 0.0);
-        for i in 0..n {
-            let (xh, dout) = ((x[i].up() - *mean) * *r, dout[i].up());
-            g_mean += (dout * a.w[i]).to_f64() / n as f64;
-            dot_mean += (xh * dout * a.w[i]).to_f64() / n as f64;
-            dw[i] += (xh * dout).to_f64();
-            dbias[i] += dout.to_f64();
-        }
-        let (g_mean, dot_mean) = (T::Acc::from_f64(g_mean), T::Acc::from_f64(dot_mean));
-        for i in 0..n {
-            let (xh, g) = ((x[i].up() - *mean) * *r, dout[i].up() * a.w[i]);
-            dx[i] = T::down((g - g_mean - xh * dot_mean) * *r);
-        }
-    }
-    (dw, dbias)
-}
-
-fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let (m, n) = (c.axis("m"), c.axis("n"));
     let (x, w, dout, mean, rstd) = (b.get("x"), b.get("w"), b.get("dout"), b.get("mean"), b.get("rstd"));
     let (dx, dw, dbias) = (b.get("dx"), b.get("dw"), c.flag("bias").then(|| b.get("dbias")));

@@ -1,59 +1,19 @@
 //! Backward of RMSNorm on the CPU.
 
 use crate::cpu::{
-    CpuImpl, Elem, Jobs, Real, Row, add_up, ahead, by_float, each_job, simd, store_weight, sum2, widen_weight,
+    CpuImpl, Elem, Jobs, Real, Row, add_up, ahead, by_float, each_job, naive, simd, store_weight, sum2, widen_weight,
 };
+use crate::layernorm_bwd::plain;
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};
 
 pub const IMPLS: &[&dyn Impl] = &[
-    &CpuImpl {
-        name: "cpu/naive",
-        about: "plain loops, one thread",
-        source: include_str!("cpu.rs"),
-        run: crate::cpu::Run::Bound(bind_naive),
-    },
-    &CpuImpl {
-        name: "cpu/simd",
-        about: "vectorised rows, all cores",
-        source: include_str!("cpu.rs"),
-        run: crate::cpu::Run::Bound(bind_simd),
-    },
+    &naive(plain::right, include_str!("../layernorm_bwd/plain.rs")),
+    &CpuImpl::simd("vectorised rows, all cores", include_str!("cpu.rs"), bind),
 ];
 
-fn bind_naive(c: &Case, b: &Buffers) -> Box<dyn Launch> {
-    let (x, w, dout, rstd) = (b.get("x"), b.get("w"), b.get("dout"), b.get("rstd"));
-    let (dx, dw) = (b.get("dx"), b.get("dw"));
-    let pitch = x.spec().pitch;
-    by_float!(c.dtype, T => Box::new(move || {
-        let w = widen_weight::<<T as Elem>::Acc>(&w);
-        store_weight(&dw, &naive::<T>(&x.read(), &w, &dout.read(), &rstd.read(), &mut dx.write(), pitch));
-    }))
-}
-
-/// Writes `dx` and returns dw.
-fn naive<T: Elem>(x: &[T], w: &[T::Acc], dout: &[T], rstd: &[T::Acc], dx: &mut [T], pitch: usize) -> Vec<f64> {
-    let n = w.len();
-    let mut dw = vec![0.0; n];
-    for (row, r) in rstd.iter().enumerate() {
-        let at = row * pitch..row * pitch + n;
-        let (x, dout, dx) = (&x[at.clone()], &dout[at.clone()], &mut dx[at]);
-        let mut mean = 0.0;
-        for i in 0..n {
-            let (xh, dout) = (x[i].up() * *r, dout[i].up());
-            mean += (xh * dout * w[i]).to_f64() / n as f64;
-            dw[i] += (xh * dout).to_f64();
-        }
-        for i in 0..n {
-            let (xh, g) = (x[i].up() * *r, dout[i].up() * w[i]);
-            dx[i] = T::down((g - xh * T::Acc::from_f64(mean)) * *r);
-        }
-    }
-    dw
-}
-
-fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let (m, n) = (c.axis("m"), c.axis("n"));
     let (x, w, dout, rstd) = (b.get("x"), b.get("w"), b.get("dout"), b.get("rstd"));
     let (dx, dw) = (b.get("dx"), b.get("dw"));

@@ -1,24 +1,14 @@
 //! Rotary position embedding on the CPU.
 
-use super::{in_place, operands, pair, rotated};
-use crate::cpu::{CpuImpl, Elem, Jobs, PIECE, Real, Row, ahead, by_float, each_job, simd};
+use super::{in_place, operands, plain, rotated};
+use crate::cpu::{CpuImpl, Elem, Jobs, PIECE, Real, Row, ahead, by_float, each_job, naive, simd};
 use kmark_core::case::Case;
 use kmark_device::buffer::{Buffer, Buffers};
 use kmark_device::{Impl, Launch};
 
 pub const IMPLS: &[&dyn Impl] = &[
-    &CpuImpl {
-        name: "cpu/naive",
-        about: "plain loops, one thread",
-        source: include_str!("cpu.rs"),
-        run: crate::cpu::Run::Bound(bind_naive),
-    },
-    &CpuImpl {
-        name: "cpu/simd",
-        about: "vectorised rows, all cores",
-        source: include_str!("cpu.rs"),
-        run: crate::cpu::Run::Bound(bind_simd),
-    },
+    &naive(plain::right, include_str!("plain.rs")),
+    &CpuImpl::simd("vectorised rows, all cores", include_str!("cpu.rs"), bind),
 ];
 
 /// A tensor to rotate: its rows are heads.
@@ -65,35 +55,7 @@ fn bound(c: &Case, b: &Buffers) -> Vec<Operand> {
     operands(c).into_iter().map(bind).collect()
 }
 
-fn bind_naive(c: &Case, b: &Buffers) -> Box<dyn Launch> {
-    let (all, cos, sin) = (bound(c, b), b.get("cos"), b.get("sin"));
-    by_float!(c.dtype, T => Box::new(move || {
-        let (cos, sin) = (cos.read(), sin.read());
-        for (input, out, h) in &all {
-            let mut out = out.write::<T>();
-            if let Some(input) = input {
-                for (x, y) in input.read::<T>().chunks(h.pitch).zip(out.chunks_mut(h.pitch)) {
-                    y[..h.width].copy_from_slice(&x[..h.width]);
-                }
-            }
-            naive::<T>(&mut out, &Angles { cos: &cos, sin: &sin }, *h);
-        }
-    }))
-}
-
-fn naive<T: Elem>(x: &mut [T], angles: &Angles<T::Acc>, h: Heads) {
-    for (row, x) in x.chunks_mut(h.pitch).enumerate() {
-        let (cos, sin) = angles.of(row, h);
-        for i in 0..h.r / 2 {
-            let (first, second) = pair(h.neox, h.r, i);
-            let (x1, x2) = (x[first].up(), x[second].up());
-            x[first] = T::down(x1 * cos[i] - x2 * sin[i]);
-            x[second] = T::down(x2 * cos[i] + x1 * sin[i]);
-        }
-    }
-}
-
-fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let (all, cos, sin) = (bound(c, b), b.get("cos"), b.get("sin"));
     by_float!(c.dtype, T => Box::new(move || {
         let (cos, sin) = (cos.read(), sin.read());

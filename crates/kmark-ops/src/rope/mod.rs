@@ -2,7 +2,7 @@
 //! the position.
 
 mod cpu;
-mod mutants;
+mod plain;
 
 use crate::cuda::{kernel, oracle};
 use crate::{Entry, truth};
@@ -23,8 +23,8 @@ pub const ENTRY: Entry = Entry {
         "01_heads",
         "A thread turns the same dimensions of four heads: cosines and sines are read once for all of them, and the vectors of all four are under way together"
     )],
-    mutants: mutants::MUTANTS,
-    loose: mutants::LOOSE,
+    mutants: plain::MUTANTS,
+    loose: plain::LOOSE,
 };
 
 /// Dimensions of a head that are rotated.

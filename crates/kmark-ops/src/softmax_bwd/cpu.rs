@@ -1,7 +1,7 @@
 //! Backward of softmax on the CPU.
 
-use crate::cpu::{CpuImpl, Elem, Jobs, Row, ahead, by_float, each_job, simd, sum2};
-use crate::plain::{naive, softmax};
+use crate::cpu::{CpuImpl, Elem, Jobs, Row, ahead, by_float, each_job, naive, simd, sum2};
+use crate::plain::softmax;
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};

@@ -1,0 +1,144 @@
+//! LayerNorm in plain loops, right and wrong.
+
+use crate::mutants::{Mutant, shared};
+use crate::plain::{Tensors, plainly};
+use crate::truth::sum;
+use kmark_core::case::Case;
+use kmark_core::dtype::DType;
+use kmark_device::Launch;
+use kmark_device::buffer::Buffers;
+
+pub fn right(c: &Case, t: &mut Tensors) {
+    plain(c, t, &RIGHT)
+}
+
+/// Mean and rstd of a row, eps and the accumulator's type.
+type Stats = fn(&[f64], f64, DType) -> (f64, f64);
+
+/// What kernels get wrong, each as it is right.
+struct How {
+    stats: Stats,
+    /// From a normalised element, its weight and its bias.
+    y: fn(f64, f64, f64) -> f64,
+    /// Whether the normalised row is rounded.
+    rounds: bool,
+}
+
+const RIGHT: How = How {
+    stats: |x, eps, _| (mean(x), 1.0 / (variance(x, mean(x)) + eps).sqrt()),
+    y: |xh, w, b| xh * w + b,
+    rounds: false,
+};
+
+fn mean(x: &[f64]) -> f64 {
+    sum(x.iter().copied()) / x.len() as f64
+}
+
+fn variance(x: &[f64], around: f64) -> f64 {
+    sum(x.iter().map(|v| (v - around).powi(2))) / x.len() as f64
+}
+
+fn plain(c: &Case, t: &mut Tensors, how: &How) {
+    let (n, eps) = (c.axis("n"), c.number("eps"));
+    let (x, w) = (t.get("x"), t.get("w"));
+    let b = if t.has("b") { t.get("b") } else { vec![0.0; n] };
+    let round = |v: f64| if how.rounds { c.dtype.round(v) } else { v };
+    let (mut y, mut means, mut rstds) = (Vec::new(), Vec::new(), Vec::new());
+    for x in x.chunks(n) {
+        let (mean, r) = (how.stats)(x, eps, c.acc());
+        y.extend((0..n).map(|i| (how.y)(round((x[i] - mean) * r), w[i], b[i])));
+        means.push(mean);
+        rstds.push(r);
+    }
+    t.put("y", y);
+    t.put("mean", means);
+    t.put("rstd", rstds);
+}
+
+fn wrong(c: &Case, b: &Buffers, how: How) -> Box<dyn Launch> {
+    plainly(c, b, move |c, t| plain(c, t, &how))
+}
+
+/// With other statistics. Where no rstd or mean is visibly another, it is no mutant: a difference may by chance not cancel.
+fn wrong_stats(c: &Case, b: &Buffers, stats: Stats) -> Box<dyn Launch> {
+    plainly(c, b, move |c, t| {
+        let limit = if c.flag("stats") || c.dtype.size() > 2 { 1e-9 } else { 8.0 * c.dtype.unit() };
+        let shows = |x: &[f64]| {
+            let [(mean, r), (right_mean, right_r)] = [stats, RIGHT.stats].map(|s| s(x, c.number("eps"), c.acc()));
+            (r / right_r - 1.0).abs() > limit && x.iter().any(|x| x - mean != 0.0)
+                || ((mean - right_mean) * r).abs() > limit
+        };
+        if !t.get("x").chunks(c.axis("n")).any(shows) {
+            t.is_harmless();
+        }
+        plain(c, t, &How { stats, ..RIGHT })
+    })
+}
+
+pub const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "unbiased-variance",
+        about: "the sum of squares is divided by n - 1",
+        // A row of one has no such variance; in a very long one the sum's own roundoff hides it.
+        applies: |c| {
+            let n = c.axis("n");
+            n > 1 && (n <= 16384 || c.dtype == DType::F64) && (c.flag("stats") || shared::resolves(c, 0.5 / n as f64))
+        },
+        spoil: |_, c, b| {
+            wrong_stats(c, b, |x, eps, _| {
+                let (mean, n) = (mean(x), x.len() as f64);
+                (mean, 1.0 / (variance(x, mean) * n / (n - 1.0) + eps).sqrt())
+            })
+        },
+    },
+    Mutant {
+        name: "variance-without-mean",
+        about: "the mean square stands for the variance",
+        applies: |c| c.axis("n") > 1,
+        spoil: |_, c, b| wrong_stats(c, b, |x, eps, _| (mean(x), 1.0 / (variance(x, 0.0) + eps).sqrt())),
+    },
+    Mutant {
+        name: "variance-by-difference",
+        about: "the variance is the mean square less the square of the mean, which cancels where the mean is far from zero",
+        applies: |_| true,
+        spoil: |_, c, b| {
+            wrong_stats(c, b, |x, eps, acc| {
+                let mean = acc.round(mean(x));
+                let difference = acc.round(acc.round(variance(x, 0.0)) - acc.round(mean * mean));
+                (mean, 1.0 / (difference.max(0.0) + eps).sqrt())
+            })
+        },
+    },
+    Mutant {
+        name: "eps-outside-the-root",
+        about: "eps is added to the deviation, not to the variance",
+        applies: |c| c.axis("n") > 1,
+        spoil: |_, c, b| wrong_stats(c, b, |x, eps, _| (mean(x), 1.0 / (variance(x, mean(x)).sqrt() + eps))),
+    },
+    Mutant {
+        name: "mean-over-padded-n",
+        about: "the mean divides by n rounded up to a multiple of 8",
+        applies: |c| !c.axis("n").is_multiple_of(8),
+        spoil: |_, c, b| {
+            wrong_stats(c, b, |x, eps, _| {
+                let padded = sum(x.iter().copied()) / x.len().next_multiple_of(8) as f64;
+                (padded, 1.0 / (variance(x, padded) + eps).sqrt())
+            })
+        },
+    },
+    Mutant {
+        name: "bias-weighted",
+        about: "the bias is added before the weight is multiplied",
+        applies: |c| c.flag("bias") && c.axis("n") >= 8,
+        spoil: |_, c, b| wrong(c, b, How { y: |xh, w, b| (xh + b) * w, ..RIGHT }),
+    },
+    shared::PITCH_IGNORED,
+];
+
+/// Right, but rounding on the way.
+pub const LOOSE: &[Mutant] = &[Mutant {
+    name: "row-rounded",
+    about: "the normalised row is rounded to the 16-bit type before it is multiplied by the weight",
+    applies: shared::rounds,
+    spoil: |_, c, b| wrong(c, b, How { rounds: true, ..RIGHT }),
+}];

@@ -1,0 +1,167 @@
+//! Backward of LayerNorm in plain loops, right and wrong. That of RMSNorm is the same without the two means that centre.
+
+use crate::mutants::{Mutant, shared};
+use crate::plain::{Tensors, plainly};
+use crate::truth::{Sum, sum};
+use kmark_core::case::Case;
+use kmark_device::Launch;
+use kmark_device::buffer::Buffers;
+use std::ops::Range;
+
+pub fn right(c: &Case, t: &mut Tensors) {
+    plain(c, t, &RIGHT)
+}
+
+/// What kernels get wrong, each as it is right.
+pub struct How {
+    /// Means in a row: of g, and of xh * g.
+    pub g_mean: fn(&[f64]) -> f64,
+    pub dot_mean: fn(&[f64]) -> f64,
+    /// Whether the mean of x is taken from x, for dx.
+    pub centres: bool,
+    /// Whether dx is multiplied by rstd.
+    pub scales: bool,
+    /// Whether g, xh, their product, the means and what is made of them are rounded.
+    pub rounds: bool,
+    /// From the term of a row and a column.
+    pub dw: fn(&Case, &mut Tensors, &dyn Fn(usize, usize) -> f64) -> Vec<f64>,
+    /// What dbias adds up, of dout and the weight.
+    pub dbias: fn(f64, f64) -> f64,
+}
+
+pub const RIGHT: How = How {
+    g_mean: mean,
+    dot_mean: mean,
+    centres: true,
+    scales: true,
+    rounds: false,
+    dw: |c, _, term| columns(0..c.axis("m"), c.axis("n"), term),
+    dbias: |dout, _| dout,
+};
+
+fn mean(v: &[f64]) -> f64 {
+    sum(v.iter().copied()) / v.len() as f64
+}
+
+/// Sums over rows, of every column.
+fn columns(rows: Range<usize>, n: usize, term: impl Fn(usize, usize) -> f64) -> Vec<f64> {
+    let mut sums = vec![Sum::default(); n];
+    for row in rows {
+        sums.iter_mut().enumerate().for_each(|(i, sum)| sum.add(term(row, i)));
+    }
+    sums.iter().map(Sum::total).collect()
+}
+
+fn plain(c: &Case, t: &mut Tensors, how: &How) {
+    let (m, n) = (c.axis("m"), c.axis("n"));
+    let (x, w, dout, rstd) = (t.get("x"), t.get("w"), t.get("dout"), t.get("rstd"));
+    let means = if t.has("mean") { t.get("mean") } else { vec![0.0; m] };
+    let round = |v: f64| if how.rounds { c.dtype.round(v) } else { v };
+    let mut dx = Vec::new();
+    for row in 0..m {
+        let (mean, r) = (if how.centres { means[row] } else { 0.0 }, rstd[row]);
+        let at = row * n..(row + 1) * n;
+        let g: Vec<f64> = dout[at.clone()].iter().zip(&w).map(|(d, w)| round(d * w)).collect();
+        let xh: Vec<f64> = x[at].iter().map(|x| round((x - mean) * r)).collect();
+        let products: Vec<f64> = g.iter().zip(&xh).map(|(g, xh)| round(g * xh)).collect();
+        let g_mean = if t.has("mean") { round((how.g_mean)(&g)) } else { 0.0 };
+        let dot_mean = round((how.dot_mean)(&products));
+        let scale = if how.scales { r } else { 1.0 };
+        dx.extend(g.iter().zip(&xh).map(|(g, xh)| round(round(g - g_mean) - round(xh * dot_mean)) * scale));
+    }
+    t.put("dx", dx);
+    let dw = (how.dw)(c, t, &|row, i| dout[row * n + i] * (x[row * n + i] - means[row]) * rstd[row]);
+    t.put("dw", dw);
+    if t.has("dbias") {
+        t.put("dbias", columns(0..m, n, |row, i| (how.dbias)(dout[row * n + i], w[i])));
+    }
+}
+
+pub fn wrong(c: &Case, b: &Buffers, how: How) -> Box<dyn Launch> {
+    plainly(c, b, move |c, t| plain(c, t, &how))
+}
+
+pub const MUTANTS: &[Mutant] = &[
+    DW_LOSES_ROWS,
+    DW_IN_HALF,
+    Mutant {
+        name: "mean-of-g-missing",
+        about: "the mean of g is not subtracted, as in the backward of RMSNorm",
+        applies: |_| true,
+        spoil: |_, c, b| wrong(c, b, How { g_mean: |_| 0.0, ..RIGHT }),
+    },
+    Mutant {
+        name: "xh-not-centred",
+        about: "xh = x * rstd, the mean of x is left out",
+        applies: |c| c.axis("n") > 1,
+        spoil: |_, c, b| wrong(c, b, How { centres: false, ..RIGHT }),
+    },
+    Mutant {
+        name: "means-over-padded-n",
+        about: "both means divide by n rounded up to a multiple of 8",
+        applies: |c| {
+            let (n, padded) = (c.axis("n"), c.axis("n").next_multiple_of(8));
+            // Of the terms that it scales only a part stays beside g.
+            n < padded && n < 256 && shared::resolves(c, 0.25 * (padded - n) as f64 / padded as f64)
+        },
+        spoil: |_, c, b| {
+            let mean = |v: &[f64]| sum(v.iter().copied()) / v.len().next_multiple_of(8) as f64;
+            wrong(c, b, How { g_mean: mean, dot_mean: mean, ..RIGHT })
+        },
+    },
+    Mutant {
+        name: "dbias-weighted",
+        about: "dbias adds up g instead of dout",
+        applies: |c| c.flag("bias") && c.axis("n") >= 8,
+        spoil: |_, c, b| wrong(c, b, How { dbias: |dout, w| dout * w, ..RIGHT }),
+    },
+    shared::PITCH_IGNORED,
+];
+
+/// A row that is all zero is not missed.
+pub const DW_LOSES_ROWS: Mutant = Mutant {
+    name: "dw-loses-rows",
+    about: "the first sixteenth of the rows is not added to dw",
+    applies: |c| c.axis("m") >= 16 && c.axis("n") > 1,
+    spoil: |_, c, b| {
+        let dw = |c: &Case, t: &mut Tensors, term: &dyn Fn(usize, usize) -> f64| {
+            let (m, n) = (c.axis("m"), c.axis("n"));
+            let dw = columns(m / 16..m, n, term);
+            if dw == columns(0..m, n, term) {
+                t.is_harmless();
+            }
+            dw
+        };
+        wrong(c, b, How { dw, ..RIGHT })
+    },
+};
+
+pub const DW_IN_HALF: Mutant = Mutant {
+    name: "dw-in-half",
+    about: "dw is accumulated in the 16-bit type of the activations",
+    applies: |c| c.dtype.size() == 2 && c.axis("m") >= 32 && c.axis("n") >= 8,
+    spoil: |_, c, b| {
+        let dw = |c: &Case, t: &mut Tensors, term: &dyn Fn(usize, usize) -> f64| {
+            let (m, n) = (c.axis("m"), c.axis("n"));
+            let mut dw = vec![0.0; n];
+            for row in 0..m {
+                dw.iter_mut().enumerate().for_each(|(i, dw)| *dw = c.dtype.round(*dw + term(row, i)));
+            }
+            // In a sum of few rows this is no worse than rounding each term.
+            let (exact, squares) = (columns(0..m, n, term), columns(0..m, n, |row, i| term(row, i).powi(2)));
+            if (0..n).all(|i| (dw[i] - exact[i]).abs() <= 6.0 * c.dtype.unit() * squares[i].sqrt()) {
+                t.is_harmless();
+            }
+            dw
+        };
+        wrong(c, b, How { dw, ..RIGHT })
+    },
+};
+
+/// Right, but rounding on the way.
+pub const LOOSE: &[Mutant] = &[Mutant {
+    name: "products-rounded",
+    about: "g, xh, their product and the means are rounded to the 16-bit type",
+    applies: shared::rounds,
+    spoil: |_, c, b| wrong(c, b, How { rounds: true, ..RIGHT }),
+}];

@@ -1,0 +1,128 @@
+//! Rotary position embedding in plain loops, right and wrong.
+
+use super::{operands, pair, rotated};
+use crate::mutants::{Mutant, shared};
+use crate::plain::{Tensors, plainly};
+use kmark_core::case::Case;
+use kmark_device::Launch;
+use kmark_device::buffer::Buffers;
+
+pub fn right(c: &Case, t: &mut Tensors) {
+    plain(c, t, &RIGHT)
+}
+
+/// What kernels get wrong, each as it is right.
+struct How {
+    /// Whether pairs are those of the other style.
+    other_style: bool,
+    /// Of the sine.
+    sign: f64,
+    /// Whose angles a head takes: of its position, how many there are, and its number.
+    position: fn(usize, usize, usize) -> usize,
+    turns_k: bool,
+    /// Whether dimensions behind the rotary part are turned, by the same angles over again.
+    turns_rest: bool,
+    /// Whether cosines, sines and products are rounded.
+    rounds: bool,
+}
+
+const RIGHT: How = How {
+    other_style: false,
+    sign: 1.0,
+    position: |position, _, _| position,
+    turns_k: true,
+    turns_rest: false,
+    rounds: false,
+};
+
+fn plain(c: &Case, t: &mut Tensors, how: &How) {
+    let (s, d, half) = (c.axis("s"), c.axis("d"), rotated(c) / 2);
+    let (cos, sin) = (t.get("cos"), t.get("sin"));
+    let neox = (c.attr("style") == "neox") != how.other_style;
+    let round = |v: f64| if how.rounds { c.dtype.round(v) } else { v };
+    for (input, output, heads) in operands(c) {
+        let r = match input {
+            "k" if !how.turns_k => 0,
+            _ if how.turns_rest => d,
+            _ => 2 * half,
+        };
+        let mut x = t.get(input);
+        for (row, x) in x.chunks_mut(d).enumerate() {
+            let angles = (how.position)(row / heads % s, s, row % heads) * half;
+            for i in 0..r / 2 {
+                let at = angles + i % half;
+                let (cos, sin) = (round(cos[at]), round(how.sign * sin[at]));
+                let (first, second) = pair(neox, r, i);
+                let (x1, x2) = (x[first], x[second]);
+                x[first] = round(x1 * cos) - round(x2 * sin);
+                x[second] = round(x2 * cos) + round(x1 * sin);
+            }
+        }
+        t.put(output, x);
+    }
+}
+
+fn wrong(c: &Case, b: &Buffers, how: How) -> Box<dyn Launch> {
+    plainly(c, b, move |c, t| plain(c, t, &how))
+}
+
+/// Position 0 is not turned at all: a case needs another.
+fn turns(c: &Case) -> bool {
+    c.axis("s") > 1
+}
+
+pub const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "styles-swapped",
+        about: "neox pairs where interleaved ones are asked for, and the reverse",
+        // A single pair is the same in both.
+        applies: |c| turns(c) && rotated(c) > 2,
+        spoil: |_, c, b| wrong(c, b, How { other_style: true, ..RIGHT }),
+    },
+    Mutant {
+        name: "turned-backwards",
+        about: "the sine has the wrong sign",
+        applies: turns,
+        spoil: |_, c, b| wrong(c, b, How { sign: -1.0, ..RIGHT }),
+    },
+    Mutant {
+        name: "position-off-by-one",
+        about: "each position takes the angles of the next",
+        applies: turns,
+        spoil: |_, c, b| wrong(c, b, How { position: |position, s, _| (position + 1) % s, ..RIGHT }),
+    },
+    Mutant {
+        name: "head-for-position",
+        about: "the angles are those of the head's number",
+        applies: turns,
+        spoil: |_, c, b| wrong(c, b, How { position: |_, s, head| head % s, ..RIGHT }),
+    },
+    Mutant {
+        name: "k-not-turned",
+        about: "k is left as it is",
+        applies: |c| turns(c) && c.flag("k"),
+        spoil: |_, c, b| wrong(c, b, How { turns_k: false, ..RIGHT }),
+    },
+    Mutant {
+        name: "rest-turned-too",
+        about: "all dimensions are turned, those behind the rotary part as well",
+        applies: |c| turns(c) && rotated(c) < c.axis("d") && c.axis("d").is_multiple_of(2),
+        spoil: |_, c, b| wrong(c, b, How { turns_rest: true, ..RIGHT }),
+    },
+    Mutant {
+        // In place, a row that is not turned may stay where it is.
+        applies: |c| c.attr("memory") == "strided" && c.axis("b") * c.axis("hq") * c.axis("s") > 1 && turns(c),
+        ..shared::PITCH_IGNORED
+    },
+];
+
+/// Right, but rounding on the way.
+pub const LOOSE: &[Mutant] = &[Mutant {
+    name: "products-rounded",
+    about: "cosines, sines and the four products are rounded to the 16-bit type",
+    applies: |c| {
+        let turned = c.axis("b") * (c.axis("s") - 1) * c.axis("hq") * rotated(c);
+        c.dtype.size() == 2 && turned >= 512
+    },
+    spoil: |_, c, b| wrong(c, b, How { rounds: true, ..RIGHT }),
+}];
