@@ -1,16 +1,16 @@
 //! Backward of LayerNorm on the CPU.
 
-use super::plain;
 use crate::cpu::{
     CpuImpl, Elem, Jobs, Real, Row, add_up, ahead, by_float, each_job, naive, simd, store_weight, sum, sum2,
     widen_weight,
 };
+use crate::plain::norm_bwd;
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};
 
 pub const IMPLS: &[&dyn Impl] = &[
-    &naive(plain::right, include_str!("plain.rs")),
+    &naive(norm_bwd::right, include_str!("../plain/norm_bwd.rs")),
     &CpuImpl::simd("vectorised rows, all cores", include_str!("cpu.rs"), bind),
 ];
 

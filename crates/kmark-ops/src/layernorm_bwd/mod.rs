@@ -1,7 +1,7 @@
 //! Backward of LayerNorm: the gradients of the input, the weight and the bias, from the saved mean and rstd.
 
 mod cpu;
-pub(crate) mod plain;
+pub(crate) mod mutants;
 
 use crate::cuda::{kernel, oracle};
 use crate::{Entry, truth};
@@ -22,8 +22,8 @@ pub const ENTRY: Entry = Entry {
         "01_rows",
         "One pass over rows in registers, dw and dbias summed on the way, if their sums fit beside them; longer rows in two"
     )],
-    mutants: plain::MUTANTS,
-    loose: plain::LOOSE,
+    mutants: mutants::MUTANTS,
+    loose: mutants::LOOSE,
 };
 
 const OP: Op = Op {

@@ -3,13 +3,13 @@
 use crate::cpu::{
     CpuImpl, Elem, Jobs, Real, Row, add_up, ahead, by_float, each_job, naive, simd, store_weight, sum2, widen_weight,
 };
-use crate::layernorm_bwd::plain;
+use crate::plain::norm_bwd;
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};
 
 pub const IMPLS: &[&dyn Impl] = &[
-    &naive(plain::right, include_str!("../layernorm_bwd/plain.rs")),
+    &naive(norm_bwd::right, include_str!("../plain/norm_bwd.rs")),
     &CpuImpl::simd("vectorised rows, all cores", include_str!("cpu.rs"), bind),
 ];
 

@@ -1,7 +1,7 @@
 //! Backward of RMSNorm: the gradients of the input and of the weight, from the saved rstd.
 
 mod cpu;
-mod plain;
+mod mutants;
 
 use crate::cuda::{kernel, oracle};
 use crate::{Entry, truth};
@@ -22,8 +22,8 @@ pub const ENTRY: Entry = Entry {
         "01_rows",
         "Blocks walk over rows with x and dout in registers, the next row on its way, and sum dw of their columns as they go; a second kernel adds the blocks' sums"
     )],
-    mutants: plain::MUTANTS,
-    loose: plain::LOOSE,
+    mutants: mutants::MUTANTS,
+    loose: mutants::LOOSE,
 };
 
 const OP: Op = Op {

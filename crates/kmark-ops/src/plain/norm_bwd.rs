@@ -1,6 +1,7 @@
-//! Backward of LayerNorm in plain loops, right and wrong. That of RMSNorm is the same without the two means that centre.
+//! Backward of norms in plain loops: that of LayerNorm, and that of RMSNorm, which is the same without the two means that
+//! centre; and what both get wrong.
 
-use crate::mutants::{Mutant, shared};
+use crate::mutants::Mutant;
 use crate::plain::{Tensors, plainly};
 use crate::truth::{Sum, sum};
 use kmark_core::case::Case;
@@ -81,43 +82,6 @@ pub fn wrong(c: &Case, b: &Buffers, how: How) -> Box<dyn Launch> {
     plainly(c, b, move |c, t| plain(c, t, &how))
 }
 
-pub const MUTANTS: &[Mutant] = &[
-    DW_LOSES_ROWS,
-    DW_IN_HALF,
-    Mutant {
-        name: "mean-of-g-missing",
-        about: "the mean of g is not subtracted, as in the backward of RMSNorm",
-        applies: |_| true,
-        spoil: |_, c, b| wrong(c, b, How { g_mean: |_| 0.0, ..RIGHT }),
-    },
-    Mutant {
-        name: "xh-not-centred",
-        about: "xh = x * rstd, the mean of x is left out",
-        applies: |c| c.axis("n") > 1,
-        spoil: |_, c, b| wrong(c, b, How { centres: false, ..RIGHT }),
-    },
-    Mutant {
-        name: "means-over-padded-n",
-        about: "both means divide by n rounded up to a multiple of 8",
-        applies: |c| {
-            let (n, padded) = (c.axis("n"), c.axis("n").next_multiple_of(8));
-            // Of the terms that it scales only a part stays beside g.
-            n < padded && n < 256 && shared::resolves(c, 0.25 * (padded - n) as f64 / padded as f64)
-        },
-        spoil: |_, c, b| {
-            let mean = |v: &[f64]| sum(v.iter().copied()) / v.len().next_multiple_of(8) as f64;
-            wrong(c, b, How { g_mean: mean, dot_mean: mean, ..RIGHT })
-        },
-    },
-    Mutant {
-        name: "dbias-weighted",
-        about: "dbias adds up g instead of dout",
-        applies: |c| c.flag("bias") && c.axis("n") >= 8,
-        spoil: |_, c, b| wrong(c, b, How { dbias: |dout, w| dout * w, ..RIGHT }),
-    },
-    shared::PITCH_IGNORED,
-];
-
 /// A row that is all zero is not missed.
 pub const DW_LOSES_ROWS: Mutant = Mutant {
     name: "dw-loses-rows",
@@ -157,11 +121,3 @@ pub const DW_IN_HALF: Mutant = Mutant {
         wrong(c, b, How { dw, ..RIGHT })
     },
 };
-
-/// Right, but rounding on the way.
-pub const LOOSE: &[Mutant] = &[Mutant {
-    name: "products-rounded",
-    about: "g, xh, their product and the means are rounded to the 16-bit type",
-    applies: shared::rounds,
-    spoil: |_, c, b| wrong(c, b, How { rounds: true, ..RIGHT }),
-}];

@@ -1,7 +1,7 @@
 //! Backward of RMSNorm done wrong: LayerNorm's plain loop, which leaves out the means that centre where none is saved.
 
-use crate::layernorm_bwd::plain::{DW_IN_HALF, DW_LOSES_ROWS, How, RIGHT, wrong};
 use crate::mutants::{Mutant, shared};
+use crate::plain::norm_bwd::{DW_IN_HALF, DW_LOSES_ROWS, How, RIGHT, wrong};
 use crate::truth::sum;
 
 pub const MUTANTS: &[Mutant] = &[
