@@ -203,8 +203,13 @@ pub enum ListWhat {
         #[arg(long, value_name = "OP", conflicts_with_all = ["signature", "ops"])]
         template: Option<String>,
     },
-    /// Impls of every op
-    Impls,
+    /// Impls, of these ops or of all
+    Impls {
+        #[arg(value_name = "OP")]
+        ops: Vec<String>,
+    },
+    /// Dtypes, and the ops that have them
+    Dtypes,
     /// Suites in the binary
     Suites,
     /// Devices of this machine

@@ -1,12 +1,53 @@
-//! `kmark completions`: a script for the shell, made from the same table as the help.
+//! `kmark completions`: a script for the shell, made from the same table as the help, with the words that there are: ops,
+//! suites, dtypes, devices and impls.
 
 use crate::cli::{Cli, CompletionsArgs};
 use crate::error::Result;
-use clap::CommandFactory;
+use crate::python;
+use crate::suite::BUILT_IN;
+use clap::builder::{PossibleValue, PossibleValuesParser};
+use clap::{Command, CommandFactory};
+use kmark_device::Impl;
 
 pub fn run(args: CompletionsArgs) -> Result<u8> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "kmark", &mut script);
+    clap_complete::generate(args.shell, &mut with_words(Cli::command(), &words()), "kmark", &mut script);
     super::print(&String::from_utf8_lossy(&script))?;
     Ok(0)
+}
+
+/// By the name of an argument.
+type Words = Vec<(&'static str, Vec<String>)>;
+
+fn words() -> Words {
+    let ops: Vec<String> = kmark_ops::OPS.iter().map(|e| e.op.name.to_string()).collect();
+    let what = BUILT_IN.iter().map(|(name, _)| name.to_string()).chain(ops.clone()).collect();
+    let own = kmark_ops::OPS.iter().flat_map(|e| e.impls()).map(|i| i.name().to_string());
+    let adapters = python::catalogue().unwrap_or_default().iter().map(|a| a.name().to_string());
+    let mut impls: Vec<String> = own.chain(adapters).collect();
+    impls.sort();
+    impls.dedup();
+    let mut dtypes: Vec<String> = kmark_ops::OPS.iter().flat_map(|e| e.op.dtypes).map(|d| d.to_string()).collect();
+    dtypes.sort();
+    dtypes.dedup();
+    let devices = ["auto", "cpu", "cuda"].map(String::from).to_vec();
+    vec![
+        ("what", what),
+        ("ops", ops.clone()),
+        ("template", ops),
+        ("dtype", dtypes),
+        ("impls", impls.clone()),
+        ("baseline", impls),
+        ("device", devices),
+    ]
+}
+
+/// The command with these words as the values of its arguments, in every subcommand. Only for the script: on the command
+/// line an unknown word gets an answer of our own.
+fn with_words(command: Command, words: &Words) -> Command {
+    let command = command.mut_args(|arg| match words.iter().find(|(name, _)| arg.get_id() == *name) {
+        Some((_, values)) => arg.value_parser(PossibleValuesParser::new(values.iter().map(|v| PossibleValue::new(v.clone())))),
+        None => arg,
+    });
+    command.mut_subcommands(|sub| with_words(sub, words))
 }

@@ -31,12 +31,12 @@ pub fn run(args: ListArgs) -> Result<u8> {
             return Ok(0);
         }
         ListWhat::Ops { ops, signature: true, .. } => {
-            let all = if ops.is_empty() { kmark_ops::OPS.to_vec() } else { finds(&ops)? };
-            all.into_iter().try_for_each(|e| print(&kernels::signature(e)))?;
+            chosen(&ops)?.into_iter().try_for_each(|e| print(&kernels::signature(e)))?;
             return Ok(0);
         }
-        ListWhat::Ops { ops, .. } => list_ops(if ops.is_empty() { kmark_ops::OPS.to_vec() } else { finds(&ops)? }),
-        ListWhat::Impls => impls(),
+        ListWhat::Ops { ops, .. } => list_ops(chosen(&ops)?),
+        ListWhat::Impls { ops } => impls(&chosen(&ops)?),
+        ListWhat::Dtypes => dtypes(),
         ListWhat::Suites => suites()?,
         ListWhat::Devices => devices(),
         ListWhat::Cases { what } => list_cases(what)?,
@@ -109,9 +109,30 @@ fn list_ops(entries: Vec<&'static Entry>) -> Listing {
     list
 }
 
-fn impls() -> Listing {
+/// The ops of these names, or all.
+fn chosen(ops: &[String]) -> Result<Vec<&'static Entry>> {
+    if ops.is_empty() { Ok(kmark_ops::OPS.to_vec()) } else { finds(ops) }
+}
+
+fn dtypes() -> Listing {
+    let mut list = Listing::new(&["dtype", "bytes", "ops"]);
+    let mut seen = Vec::new();
+    for dtype in kmark_ops::OPS.iter().flat_map(|e| e.op.dtypes) {
+        if seen.contains(dtype) {
+            continue;
+        }
+        seen.push(*dtype);
+        let ops: Vec<&str> = kmark_ops::OPS.iter().filter(|e| e.op.dtypes.contains(dtype)).map(|e| e.op.name).collect();
+        let (name, bytes) = (dtype.name(), dtype.size().to_string());
+        let shown = if ops.len() == kmark_ops::OPS.len() { "all".to_string() } else { ops.join(", ") };
+        list.push(&[name, &bytes, &shown], json!({"dtype": name, "bytes": dtype.size(), "ops": ops}));
+    }
+    list
+}
+
+fn impls(entries: &[&'static Entry]) -> Listing {
     let mut list = Listing::new(&["op", "impl", "hash", "about"]);
-    for e in kmark_ops::OPS {
+    for e in entries {
         let adapters = python::catalogue().unwrap_or_default().iter().filter(|a| a.op == e.op.name);
         for i in e.impls().chain(adapters.map(|a| a as &dyn Impl)) {
             let hash = i.hash();
