@@ -12,7 +12,7 @@ use kmark_core::dtype::DType;
 use kmark_core::op::Op;
 use kmark_core::record::Status;
 use kmark_core::tally::Grade;
-use kmark_core::tensor::{Role, TensorSpec, View};
+use kmark_core::tensor::{Role, TensorSpec};
 use kmark_device::buffer::{Buffer, Buffers};
 use kmark_device::cuda::Wrong;
 use kmark_device::{Device, Fault, Impl, Launch};
@@ -192,13 +192,6 @@ fn values(spec: &TensorSpec, bytes: &[u8]) -> Vec<f64> {
 
 pub fn write(buffer: &Buffer, values: &[f64]) {
     buffer.spec().write(values, 0, &mut buffer.write::<u8>());
-}
-
-/// Runs `f` on a view of the inputs.
-pub fn inputs_of<R>(buffers: &Buffers, f: impl FnOnce(&View) -> R) -> R {
-    let specs: Vec<TensorSpec> = buffers.0.iter().map(|b| b.spec().clone()).collect();
-    let guards: Vec<_> = buffers.0.iter().map(|b| (b.spec().role == Role::In).then(|| b.read::<u8>())).collect();
-    f(&View { specs: &specs, bytes: guards.iter().map(|g| g.as_deref()).collect() })
 }
 
 fn outputs(buffers: &Buffers) -> Vec<Buffer> {

@@ -37,6 +37,11 @@ impl<'a> Tensors<'a> {
     pub fn is_harmless(&mut self) {
         self.harmless = true;
     }
+
+    /// The same, unless something that was put is NaN.
+    pub fn is_harmless_unless_nan(&mut self) {
+        self.harmless = !self.done.iter().any(|(_, values)| values.iter().any(|v| v.is_nan()));
+    }
 }
 
 /// A tensor as f64, dense.
@@ -44,6 +49,16 @@ pub fn read(buffer: &kmark_device::buffer::Buffer) -> Vec<f64> {
     let mut values = vec![0.0; buffer.spec().elems()];
     buffer.spec().read(&buffer.read::<u8>(), 0, &mut values);
     values
+}
+
+/// Gate and up of a gated op: tensors of their own, or the halves of the rows of `x` if the form is packed.
+pub fn gate_and_up(c: &Case, t: &Tensors) -> (Vec<f64>, Vec<f64>) {
+    if !t.has("x") {
+        return (t.get("gate"), t.get("up"));
+    }
+    let (x, n) = (t.get("x"), c.axis("n"));
+    let half = |at: usize| x.chunks(2 * n).flat_map(|row| &row[at * n..(at + 1) * n]).copied().collect();
+    (half(0), half(1))
 }
 
 /// Reads what it needs, computes, puts every output.

@@ -1,5 +1,5 @@
-//! The operands of a product of matrices on the CPU: read one by one, or widened for the matrix kernels; and the way of
-//! its rows into an output.
+//! The operands of a product of matrices on the CPU, widened for the matrix kernels; and the way of its rows into an
+//! output.
 
 use super::{Elem, Jobs, Real, each_job, simd};
 use kmark_device::cpu::matmul::{Mat, Scalar};
@@ -42,14 +42,6 @@ impl<T: Elem> Side<'_, T>
 where
     T::Acc: Scalar,
 {
-    /// Element `x` of a vector, scaled.
-    #[inline(always)]
-    pub fn get(&self, vector: usize, x: usize) -> f64 {
-        let at = if self.across { x * self.pitch + vector } else { vector * self.pitch + x };
-        let scale = self.scales.map_or(1.0, |s| s.at(vector, x) as f64);
-        self.data[at].up().to_f64() * scale
-    }
-
     /// The operand in accumulators, vectors as rows: its own memory if it is of that type, else a dense copy in `dense`.
     pub fn wide<'s>(&'s self, dense: &'s mut Vec<T::Acc>) -> Mat<'s, T::Acc> {
         let (rows, n) = if self.across { (self.k, self.count) } else { (self.count, self.k) };

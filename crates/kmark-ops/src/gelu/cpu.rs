@@ -1,42 +1,25 @@
 //! GELU on the CPU.
 
-use super::{CUBE, ROOT};
+use super::{CUBE, ROOT, plain};
 use crate::cpu::{CpuImpl, Elem, Jobs, PIECE, Real, Row, ahead, by_float, each_job, exp, sigmoid, simd};
+use crate::plain::naive;
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};
 use std::f64::consts::FRAC_1_SQRT_2;
 
 pub const IMPLS: &[&dyn Impl] = &[
-    &CpuImpl {
-        name: "cpu/naive",
-        about: "plain loops, one thread",
-        source: include_str!("cpu.rs"),
-        run: crate::cpu::Run::Bound(bind_naive),
-    },
-    &CpuImpl {
-        name: "cpu/simd",
-        about: "vectorised rows, all cores",
-        source: include_str!("cpu.rs"),
-        run: crate::cpu::Run::Bound(bind_simd),
-    },
+    &naive(plain::right, include_str!("plain.rs")),
+    &CpuImpl::simd("vectorised rows, all cores", include_str!("cpu.rs"), bind),
 ];
 
 /// What accumulators need beyond arithmetic.
 trait Erf: Real {
-    fn erf(self) -> Self;
-    fn tanh(self) -> Self;
     /// erfc of a number that is not negative; for f32 it vectorises.
     fn erfc(self) -> Self;
 }
 
 impl Erf for f32 {
-    fn erf(self) -> f32 {
-        libm::erff(self)
-    }
-    fn tanh(self) -> f32 {
-        self.tanh()
-    }
     /// Abramowitz and Stegun 7.1.26, off by 1.5e-7 at the most.
     #[inline(always)]
     fn erfc(self) -> f32 {
@@ -50,44 +33,13 @@ impl Erf for f32 {
 }
 
 impl Erf for f64 {
-    fn erf(self) -> f64 {
-        libm::erf(self)
-    }
-    fn tanh(self) -> f64 {
-        self.tanh()
-    }
     #[inline(always)]
     fn erfc(self) -> f64 {
         libm::erfc(self)
     }
 }
 
-fn bind_naive(c: &Case, b: &Buffers) -> Box<dyn Launch> {
-    let (n, exact) = (c.axis("n"), c.attr("approx") == "erf");
-    let (x, y) = (b.get("x"), b.get("y"));
-    let pitch = x.spec().pitch;
-    by_float!(c.dtype, T => Box::new(move || naive::<T>(&x.read(), &mut y.write(), n, pitch, exact)))
-}
-
-fn naive<T: Elem>(x: &[T], y: &mut [T], n: usize, pitch: usize, exact: bool)
-where
-    T::Acc: Erf,
-{
-    let real = T::Acc::from_f64;
-    for (x, y) in x.chunks(pitch).zip(y.chunks_mut(pitch)) {
-        for i in 0..n {
-            let v = x[i].up();
-            let part = if exact {
-                (v * real(FRAC_1_SQRT_2)).erf()
-            } else {
-                (real(ROOT) * (v + real(CUBE) * v * v * v)).tanh()
-            };
-            y[i] = T::down(real(0.5) * v * (T::Acc::ONE + part));
-        }
-    }
-}
-
-fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let (m, n, exact) = (c.axis("m"), c.axis("n"), c.attr("approx") == "erf");
     let (x, y) = (b.get("x"), b.get("y"));
     let pitch = x.spec().pitch;

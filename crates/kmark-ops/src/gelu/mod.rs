@@ -1,15 +1,15 @@
 //! GELU (Hendrycks and Gimpel 2016), exact or with the tanh that stands for it.
 
 mod cpu;
-mod mutants;
+mod plain;
 
 use crate::cuda::{kernel, oracle};
 use crate::{Entry, truth};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::fill::Fill;
-use kmark_core::gate::{Block, Region, Sink};
-use kmark_core::op::{Attr, AttrKind, MATRIX, MEMORY, Op, by_rows, rows_by_columns};
+use kmark_core::gate::Sink;
+use kmark_core::op::{Attr, AttrKind, MATRIX, MEMORY, Op, rows_by_columns};
 use kmark_core::tensor::{TensorSpec, View};
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, SQRT_2};
 
@@ -18,8 +18,8 @@ pub const ENTRY: Entry = Entry {
     cpu: cpu::IMPLS,
     oracle: oracle!("gelu"),
     cuda: &[&kernel!("gelu", "01_vectors", "Four vectors per thread")],
-    mutants: mutants::MUTANTS,
-    loose: mutants::LOOSE,
+    mutants: plain::MUTANTS,
+    loose: plain::LOOSE,
 };
 
 /// Factor of the cube in the tanh form.
@@ -68,21 +68,19 @@ fn cost(c: &Case, tensors: &[TensorSpec]) -> Cost {
 }
 
 fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
-    let (m, n, u) = (c.axis("m"), c.axis("n"), c.acc().unit());
+    let (n, u) = (c.axis("n"), c.acc().unit());
     let f = if c.attr("approx") == "erf" { by_erf } else { by_tanh };
     let rounding = truth::Rounding::to(c.dtype);
-    by_rows(m, n, |rows| {
-        let x = inputs.take("x", rows.start * n, rows.len() * n);
-        let y: Vec<f64> = x.iter().map(|x| f(*x)).collect();
-        // erf or tanh off by four units (a polynomial of 1.5e-7, or a quotient within two units of a number up to 2)
-        // and by one or two more for its rounded argument, then the sum with 1: about twelve units, times x / 2,
-        // whether or not the sum cancels. Then the products.
-        let slack: Vec<f64> = x.iter().zip(&y).map(|(x, y)| u * (6.0 * x.abs() + 3.0 * y.abs())).collect();
-        // Rounded on the way: the factor of x, and a product.
-        let factor = |x: f64, y: f64| if x == 0.0 { 0.5 } else { y / x };
-        let loose = |(x, y): (&f64, &f64)| rounding.of(*y) + rounding.of(factor(*x, *y)) * x.abs();
-        let loose: Vec<f64> = x.iter().zip(&y).map(loose).collect();
-        let (start, region, loose) = (rows.start * n, Region::One(0), rounding.loose(&loose));
-        sink.put(Block { tensor: "y", start, expect: &y, slack: &slack, loose, region });
+    truth::by_row(c, inputs, sink, ["y"], |row, [y]| {
+        for x in inputs.take("x", row * n, n) {
+            let (value, size) = (f(x), x.abs());
+            // erf or tanh off by four units (a polynomial of 1.5e-7, or a quotient within two units of a number up to 2)
+            // and by one or two more for its rounded argument, then the sum with 1: about twelve units, times x / 2,
+            // whether or not the sum cancels. Then the products.
+            let slack = u * (6.0 * size + 3.0 * value.abs());
+            // Rounded on the way: the factor of x, and a product.
+            let factor = if x == 0.0 { 0.5 } else { value / x };
+            y.put(value, slack, rounding.of(value) + rounding.of(factor) * size);
+        }
     });
 }

@@ -1,28 +1,19 @@
 //! Products of matrices on the CPU.
 
-use super::{across, out_dtype, scale_spans};
+use super::{across, plain, scale_spans};
 use crate::cpu::{CpuImpl, Elem, Real, Scales, Side, by_any_float, by_float, round_rows, widen_weight};
+use crate::plain::naive;
 use kmark_core::case::Case;
 use kmark_device::buffer::{Buffer, Buffers};
 use kmark_device::cpu::matmul::{Into, Scalar, matmul};
 use kmark_device::{Impl, Launch};
 
 pub const IMPLS: &[&dyn Impl] = &[
-    &CpuImpl {
-        name: "cpu/naive",
-        about: "plain loops, one thread",
-        source: include_str!("cpu.rs"),
-        run: crate::cpu::Run::Bound(bind_naive),
-    },
-    &CpuImpl {
-        name: "cpu/simd",
-        about: "widened, multiplied by the gemm crate on all cores, rounded",
-        source: include_str!("cpu.rs"),
-        run: crate::cpu::Run::Bound(bind_simd),
-    },
+    &naive(plain::right, include_str!("plain.rs")),
+    &CpuImpl::simd("widened, multiplied by the gemm crate on all cores, rounded", include_str!("cpu.rs"), bind),
 ];
 
-/// What both impls need to find their way.
+/// What a launch needs to find its way.
 struct Plan {
     m: usize,
     n: usize,
@@ -76,32 +67,7 @@ impl Plan {
     }
 }
 
-fn bind_naive(c: &Case, b: &Buffers) -> Box<dyn Launch> {
-    let (plan, out) = (Plan::new(c, b), out_dtype(c));
-    by_any_float!(c.dtype, T => Box::new(move || {
-        plan.with_sides::<T>(|a, b| by_float!(out, O => naive::<T, O>(&plan, a, b)))
-    }))
-}
-
-fn naive<T: Elem, O: Elem>(plan: &Plan, a: Side<T>, b: Side<T>)
-where
-    T::Acc: Scalar,
-{
-    let (bias, pitch) = (plan.bias::<f64>(), plan.d.spec().pitch);
-    let mut d = plan.d.write::<O>();
-    for i in 0..plan.m {
-        for j in 0..plan.n {
-            let mut sum = 0.0;
-            for x in 0..plan.k {
-                sum += a.get(i, x) * b.get(j, x);
-            }
-            let bias = bias.as_ref().map_or(0.0, |b| b[j]);
-            d[i * pitch + j] = O::down(O::Acc::from_f64(sum + bias));
-        }
-    }
-}
-
-fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let plan = Plan::new(c, b);
     by_any_float!(c.dtype, T => simd_launch::<T>(plan))
 }

@@ -1,7 +1,7 @@
 //! Product of two matrices in every orientation, with scales for 8-bit operands and a bias on request.
 
 mod cpu;
-mod mutants;
+mod plain;
 
 use crate::Entry;
 use crate::cuda::{kernel, oracle};
@@ -32,8 +32,8 @@ pub const ENTRY: Entry = Entry {
         ),
         &crate::vendor::cublaslt::CublasLt,
     ],
-    mutants: mutants::MUTANTS,
-    loose: mutants::LOOSE,
+    mutants: plain::MUTANTS,
+    loose: plain::LOOSE,
 };
 
 const SIZES: &[u64] = &[1, 2, 7, 16, 33, 64, 130, 257];

@@ -1,8 +1,9 @@
 //! Products of groups of rows on the CPU. Which rows belong to which group is read from memory at every launch, as a
 //! kernel must do it.
 
-use super::{masked, scaled};
+use super::{masked, plain, scaled};
 use crate::cpu::{CpuImpl, Elem, Real, Scales, Side, by_any_float, by_float, round_rows};
+use crate::plain::naive;
 use crate::truth::product::BLOCK;
 use kmark_core::case::Case;
 use kmark_device::buffer::{Buffer, Buffers};
@@ -11,21 +12,15 @@ use kmark_device::{Impl, Launch};
 use std::ops::Range;
 
 pub const IMPLS: &[&dyn Impl] = &[
-    &CpuImpl {
-        name: "cpu/naive",
-        about: "plain loops, one thread",
-        source: include_str!("cpu.rs"),
-        run: crate::cpu::Run::Bound(bind_naive),
-    },
-    &CpuImpl {
-        name: "cpu/simd",
-        about: "group by group: widened, multiplied by the gemm crate on all cores, rounded",
-        source: include_str!("cpu.rs"),
-        run: crate::cpu::Run::Bound(bind_simd),
-    },
+    &naive(plain::right, include_str!("plain.rs")),
+    &CpuImpl::simd(
+        "group by group: widened, multiplied by the gemm crate on all cores, rounded",
+        include_str!("cpu.rs"),
+        bind,
+    ),
 ];
 
-/// What both impls need to find their way.
+/// What a launch needs to find its way.
 struct Plan {
     /// Rows of a slot, if groups lie in slots.
     slot: Option<usize>,
@@ -52,34 +47,13 @@ impl Plan {
         }
     }
 
-    /// Groups that have rows, and which.
-    fn groups(&self) -> Vec<(usize, Range<usize>)> {
-        let index = self.index.read::<i32>();
-        let all: Vec<(i32, Range<usize>)> = match self.slot {
-            Some(slot) => {
-                let rows = |g: usize| g * slot..g * slot + index[g] as usize;
-                (0..index.len()).map(|g| (g as i32, rows(g))).collect()
-            }
-            None => {
-                let mut next = 0;
-                let runs = index.chunk_by(|a, b| a == b).map(|run| {
-                    next += run.len();
-                    (run[0], next - run.len()..next)
-                });
-                runs.collect()
-            }
-        };
-        // Padding has a negative group.
-        all.into_iter().filter(|(g, rows)| *g >= 0 && !rows.is_empty()).map(|(g, rows)| (g as usize, rows)).collect()
-    }
-
     /// Runs `f` on the rows of every group: which they are, the rows of a, and the columns of the group's matrix.
     fn each_group<T: Elem>(&self, mut f: impl FnMut(Range<usize>, Side<T>, Side<T>)) {
         let (n, k) = (self.n, self.k);
         let (a, b) = (self.a.read::<T>(), self.b.read::<T>());
         let scales = self.scales.as_ref().map(|s| [s[0].read::<f32>(), s[1].read::<f32>()]);
         let width = k.div_ceil(BLOCK);
-        for (g, rows) in self.groups() {
+        for (g, rows) in rows_by_group(self.slot, &self.index.read()) {
             let side = |data, pitch, count, which: usize, first_scale: usize, span| {
                 let values = scales.as_ref().map(|s| &s[which][first_scale * width..]);
                 let scales = values.map(|values| Scales { values, width, span });
@@ -93,30 +67,28 @@ impl Plan {
     }
 }
 
-fn bind_naive(c: &Case, b: &Buffers) -> Box<dyn Launch> {
-    let plan = Plan::new(c, b);
-    by_any_float!(c.dtype, T => Box::new(move || by_float!(plan.d.spec().dtype, O => naive::<T, O>(&plan))))
-}
-
-fn naive<T: Elem, O: Elem>(plan: &Plan)
-where
-    T::Acc: Scalar,
-{
-    let (mut d, pitch) = (plan.d.write::<O>(), plan.d.spec().pitch);
-    plan.each_group::<T>(|rows, a, b| {
-        for i in 0..rows.len() {
-            for j in 0..plan.n {
-                let mut sum = 0.0;
-                for x in 0..plan.k {
-                    sum += a.get(i, x) * b.get(j, x);
-                }
-                d[(rows.start + i) * pitch + j] = O::down(O::Acc::from_f64(sum));
-            }
+/// Groups that have rows, and which, as memory says it: the group of each row, or the counts of groups that lie in slots
+/// of so many rows.
+pub fn rows_by_group(slot: Option<usize>, index: &[i32]) -> Vec<(usize, Range<usize>)> {
+    let all: Vec<(i32, Range<usize>)> = match slot {
+        Some(slot) => {
+            let rows = |g: usize| g * slot..g * slot + index[g] as usize;
+            (0..index.len()).map(|g| (g as i32, rows(g))).collect()
         }
-    });
+        None => {
+            let mut next = 0;
+            let runs = index.chunk_by(|a, b| a == b).map(|run| {
+                next += run.len();
+                (run[0], next - run.len()..next)
+            });
+            runs.collect()
+        }
+    };
+    // Padding has a negative group.
+    all.into_iter().filter(|(g, rows)| *g >= 0 && !rows.is_empty()).map(|(g, rows)| (g as usize, rows)).collect()
 }
 
-fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let plan = Plan::new(c, b);
     by_any_float!(c.dtype, T => simd_launch::<T>(plan))
 }

@@ -2,7 +2,7 @@
 //! other, padded, or each group in a slot of full size.
 
 mod cpu;
-mod mutants;
+mod plain;
 
 use crate::cuda::{kernel, oracle};
 use crate::truth::product::{BLOCK, Operand, Scales, derived_scale, products, rms_share, slack};
@@ -32,8 +32,8 @@ pub const ENTRY: Entry = Entry {
             "128x128 tiles on the tensor cores, one group after the other where a tile has rows of several"
         ),
     ],
-    mutants: mutants::MUTANTS,
-    loose: mutants::LOOSE,
+    mutants: plain::MUTANTS,
+    loose: plain::LOOSE,
 };
 
 const OP: Op = Op {

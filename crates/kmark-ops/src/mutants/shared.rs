@@ -1,8 +1,9 @@
 //! Mutants that more than one op can have.
 
 use super::{Mutant, outputs, read};
+use crate::truth::product::dot;
 use kmark_core::case::Case;
-use kmark_device::buffer::Buffers;
+use kmark_core::dtype::DType;
 
 /// Whether the case's dtype resolves a relative error, whoever rounds on the way: 16 bits do not resolve all.
 pub fn resolves(c: &Case, relative: f64) -> bool {
@@ -34,12 +35,14 @@ pub const PITCH_IGNORED: Mutant = Mutant {
     },
 };
 
-/// Gate and up of a gated op: tensors of their own, or the halves of the rows of `x` if the form is packed.
-pub fn gate_and_up(c: &Case, b: &Buffers) -> (Vec<f64>, Vec<f64>) {
-    if c.attr("form") == "packed" {
-        let (x, n) = (read(&b.get("x")), c.axis("n"));
-        let half = |at: usize| x.chunks(2 * n).flat_map(|row| &row[at * n..(at + 1) * n]).copied().collect();
-        return (half(0), half(1));
-    }
-    (read(&b.get("gate")), read(&b.get("up")))
+/// A product of two vectors, a sum whose last 64 terms are left out if they are not that many.
+pub fn sum_without_tail(a: &[f64], b: &[f64], _: DType) -> f64 {
+    let whole = a.len() / 64 * 64;
+    dot(&a[..whole], &b[..whole])
+}
+
+/// The same in four parts, each rounded.
+pub fn sum_of_four_rounded(a: &[f64], b: &[f64], to: DType) -> f64 {
+    let part = a.len().div_ceil(4);
+    a.chunks(part).zip(b.chunks(part)).map(|(a, b)| to.round(dot(a, b))).sum()
 }

@@ -1,29 +1,19 @@
 //! Quantisation to 8-bit floats on the CPU.
 
-use super::{Blocks, largest, to};
+use super::{Blocks, largest, plain, to};
 use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, by_f8, by_short_float, each_job, simd};
+use crate::plain::naive;
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};
 
 pub const IMPLS: &[&dyn Impl] = &[
-    &CpuImpl {
-        name: "cpu/naive",
-        about: "plain loops, one thread",
-        source: include_str!("cpu.rs"),
-        run: crate::cpu::Run::Bound(bind_naive),
-    },
-    &CpuImpl {
-        name: "cpu/simd",
-        about: "vectorised rows, all cores",
-        source: include_str!("cpu.rs"),
-        run: crate::cpu::Run::Bound(bind_simd),
-    },
+    &naive(plain::right, include_str!("plain.rs")),
+    &CpuImpl::simd("vectorised rows, all cores", include_str!("cpu.rs"), bind),
 ];
 
-/// What both impls need to find their way.
+/// What a launch needs to find its way.
 struct Plan {
-    m: usize,
     n: usize,
     pitch: usize,
     blocks: Blocks,
@@ -35,12 +25,11 @@ struct Plan {
 impl Plan {
     fn new(c: &Case, b: &Buffers) -> Plan {
         Plan {
-            m: c.axis("m"),
             n: c.axis("n"),
             pitch: b.get("x").spec().pitch,
             blocks: Blocks::new(c),
             clamp: c.number("clamp") as f32,
-            largest: largest(c) as f32,
+            largest: largest(to(c)) as f32,
             pow2: c.flag("pow2"),
         }
     }
@@ -54,38 +43,7 @@ impl Plan {
     }
 }
 
-fn bind_naive(c: &Case, b: &Buffers) -> Box<dyn Launch> {
-    let (plan, to) = (Plan::new(c, b), to(c));
-    let (x, q, scale) = (b.get("x"), b.get("q"), b.get("scale"));
-    by_short_float!(c.dtype, T => Box::new(move || {
-        let (x, mut scale) = (x.read::<T>(), scale.write::<f32>());
-        by_f8!(to, Q => naive::<T, Q>(&plan, &x, &mut q.write(), &mut scale))
-    }))
-}
-
-fn naive<T: Elem<Acc = f32>, Q: Elem<Acc = f32>>(plan: &Plan, x: &[T], q: &mut [Q], scale: &mut [f32]) {
-    let (m, n, blocks) = (plan.m, plan.n, &plan.blocks);
-    for (block, scale) in scale.iter_mut().enumerate() {
-        let (down, across) = (block / blocks.across * blocks.rows, block % blocks.across * blocks.columns);
-        let (rows, columns) = (down..(down + blocks.rows).min(m), across..(across + blocks.columns).min(n));
-        let mut amax = 0.0f32;
-        for i in rows.clone() {
-            for j in columns.clone() {
-                amax = amax.max(x[i * plan.pitch + j].up().abs());
-            }
-        }
-        let s = plan.scale(amax);
-        for i in rows {
-            for j in columns.clone() {
-                let v = x[i * plan.pitch + j].up() / s;
-                q[i * n + j] = Q::down(v.clamp(-plan.largest, plan.largest));
-            }
-        }
-        *scale = s;
-    }
-}
-
-fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let (plan, to) = (Plan::new(c, b), to(c));
     let (x, q, scale) = (b.get("x"), b.get("q"), b.get("scale"));
     by_short_float!(c.dtype, T => Box::new(move || {

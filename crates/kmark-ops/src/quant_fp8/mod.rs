@@ -1,7 +1,7 @@
 //! Quantisation to 8-bit floats: each block of x is scaled so that its largest magnitude becomes the format's.
 
 mod cpu;
-mod mutants;
+mod plain;
 
 use crate::Entry;
 use crate::cuda::{kernel, oracle};
@@ -35,7 +35,7 @@ pub const ENTRY: Entry = Entry {
             "A scale per 128 rows by 128 columns: a block per tile, which stays in registers, eight vectors to a thread"
         ),
     ],
-    mutants: mutants::MUTANTS,
+    mutants: plain::MUTANTS,
     loose: &[],
 };
 
@@ -101,7 +101,7 @@ fn distinct_rows(c: &Case) -> usize {
 
 fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
     let (m, n, blocks, region) = (c.axis("m"), c.axis("n"), Blocks::new(c), Region::One(0));
-    let max = largest(c);
+    let max = largest(to(c));
     // Powers of two are exact, and so is the quotient. Otherwise scale, its inverse and the product round in f32.
     let off = if c.flag("pow2") { 0.0 } else { 4.0 * DType::F32.unit() };
     by_rows(blocks.down, blocks.rows * n, |downs| {
@@ -161,12 +161,12 @@ fn to(c: &Case) -> DType {
 }
 
 /// Largest finite value of the 8-bit format.
-fn largest(c: &Case) -> f64 {
-    if to(c) == DType::F8e4m3 { 448.0 } else { 57344.0 }
+fn largest(format: DType) -> f64 {
+    if format == DType::F8e4m3 { 448.0 } else { 57344.0 }
 }
 
 fn scale(c: &Case, amax: f64) -> f64 {
-    let scale = amax.max(c.number("clamp")) / largest(c);
+    let scale = amax.max(c.number("clamp")) / largest(to(c));
     if c.flag("pow2") { up_to_pow2(scale) } else { scale }
 }
 

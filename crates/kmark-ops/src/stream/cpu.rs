@@ -1,72 +1,18 @@
 //! Memory traffic on the CPU.
 
-use super::CHUNK;
+use super::{CHUNK, plain};
 use crate::cpu::{CpuImpl, Elem, Jobs, PIECE, Real, Row, by_float, each_job, put, simd, sum};
+use crate::plain::naive;
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};
 
 pub const IMPLS: &[&dyn Impl] = &[
-    &CpuImpl {
-        name: "cpu/naive",
-        about: "plain loops, one thread",
-        source: include_str!("cpu.rs"),
-        run: crate::cpu::Run::Bound(bind_naive),
-    },
-    &CpuImpl {
-        name: "cpu/simd",
-        about: "streaming stores, all cores",
-        source: include_str!("cpu.rs"),
-        run: crate::cpu::Run::Bound(bind_simd),
-    },
+    &naive(plain::right, include_str!("plain.rs")),
+    &CpuImpl::simd("streaming stores, all cores", include_str!("cpu.rs"), bind),
 ];
 
-fn bind_naive(c: &Case, b: &Buffers) -> Box<dyn Launch> {
-    let inputs: Vec<_> = b.0.iter().filter(|b| b.spec().role.is_input()).cloned().collect();
-    let out = b.0.last().expect("an op has outputs").clone();
-    let kind = c.attr("kind").to_string();
-    by_float!(c.dtype, T => Box::new(move || {
-        let inputs: Vec<_> = inputs.iter().map(|b| b.read::<T>()).collect();
-        match (kind.as_str(), &inputs[..]) {
-            ("copy", [x]) => naive_copy::<T>(x, &mut out.write()),
-            ("read", [x]) => naive_read::<T>(x, &mut out.write()),
-            ("write", [s]) => naive_write::<T>(s[0], &mut out.write()),
-            (_, [a, b, s]) => naive_triad::<T>(a, b, s[0], &mut out.write()),
-            _ => unreachable!("the op has these kinds"),
-        }
-    }))
-}
-
-#[expect(clippy::manual_memcpy, reason = "the plain loop is the point")]
-fn naive_copy<T: Elem>(x: &[T], y: &mut [T]) {
-    for i in 0..y.len() {
-        y[i] = x[i];
-    }
-}
-
-fn naive_write<T: Elem>(s: T, y: &mut [T]) {
-    for v in y {
-        *v = s;
-    }
-}
-
-fn naive_read<T: Elem>(x: &[T], sums: &mut [T::Acc]) {
-    for (x, total) in x.chunks(CHUNK).zip(sums) {
-        let mut sum = 0.0;
-        for v in x {
-            sum += v.up().to_f64();
-        }
-        *total = T::Acc::from_f64(sum);
-    }
-}
-
-fn naive_triad<T: Elem>(a: &[T], b: &[T], s: T, y: &mut [T]) {
-    for i in 0..y.len() {
-        y[i] = T::down(a[i].up() + s.up() * b[i].up());
-    }
-}
-
-fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let n = c.axis("n");
     let kind = c.attr("kind").to_string();
     if kind == "read" {

@@ -1,7 +1,7 @@
 //! Memory traffic and nothing else: what the machine's roofs are measured with.
 
 mod cpu;
-mod mutants;
+mod plain;
 
 use crate::cuda::{kernel, oracle};
 use crate::{Entry, truth};
@@ -33,7 +33,7 @@ pub const ENTRY: Entry = Entry {
             "Two vectors a thread and no loop: the shortest way between a load and its store, and many blocks to hide it"
         ),
     ],
-    mutants: mutants::MUTANTS,
+    mutants: plain::MUTANTS,
     loose: &[],
 };
 

@@ -1,23 +1,15 @@
 //! SwiGLU on the CPU.
 
-use crate::cpu::{CpuImpl, Elem, Jobs, PIECE, Real, Row, ahead, by_float, each_job, sigmoid, simd};
+use super::plain;
+use crate::cpu::{CpuImpl, Elem, Jobs, PIECE, Row, ahead, by_float, each_job, sigmoid, simd};
+use crate::plain::naive;
 use kmark_core::case::Case;
 use kmark_device::buffer::{Buffer, Buffers};
 use kmark_device::{Impl, Launch};
 
 pub const IMPLS: &[&dyn Impl] = &[
-    &CpuImpl {
-        name: "cpu/naive",
-        about: "plain loops, one thread",
-        source: include_str!("cpu.rs"),
-        run: crate::cpu::Run::Bound(bind_naive),
-    },
-    &CpuImpl {
-        name: "cpu/simd",
-        about: "vectorised rows, all cores",
-        source: include_str!("cpu.rs"),
-        run: crate::cpu::Run::Bound(bind_simd),
-    },
+    &naive(plain::right, include_str!("plain.rs")),
+    &CpuImpl::simd("vectorised rows, all cores", include_str!("cpu.rs"), bind),
 ];
 
 /// Where gate and up lie: `n` columns each, `pitch` from row to row, up beginning at column `up_at` of its tensor.
@@ -36,22 +28,7 @@ fn operands(c: &Case, b: &Buffers) -> (Buffer, Buffer, Buffer, Layout) {
     (gate, up, y, Layout { n, pitch, up_at: if packed { n } else { 0 }, y_pitch })
 }
 
-fn bind_naive(c: &Case, b: &Buffers) -> Box<dyn Launch> {
-    let (gate, up, y, at) = operands(c, b);
-    by_float!(c.dtype, T => Box::new(move || naive::<T>(&gate.read(), &up.read(), &mut y.write(), at)))
-}
-
-fn naive<T: Elem>(gate: &[T], up: &[T], y: &mut [T], at: Layout) {
-    for ((gate, up), y) in gate.chunks(at.pitch).zip(up.chunks(at.pitch)).zip(y.chunks_mut(at.y_pitch)) {
-        for i in 0..at.n {
-            let (gate, up) = (gate[i].up(), up[at.up_at + i].up());
-            let sigmoid = T::Acc::ONE / (T::Acc::ONE + (-gate).exp_exact());
-            y[i] = T::down(gate * sigmoid * up);
-        }
-    }
-}
-
-fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let (m, n) = (c.axis("m"), c.axis("n"));
     let (gate, up, y, at) = operands(c, b);
     by_float!(c.dtype, T => Box::new(move || {

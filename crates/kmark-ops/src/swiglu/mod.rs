@@ -1,15 +1,15 @@
 //! SwiGLU (Shazeer 2020): a gate that opens by its own sigmoid, times another projection.
 
 mod cpu;
-mod mutants;
+mod plain;
 
 use crate::cuda::{kernel, oracle};
 use crate::{Entry, truth};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::fill::Fill;
-use kmark_core::gate::{Block, Region, Sink};
-use kmark_core::op::{Attr, AttrKind, MATRIX, MEMORY, Op, by_rows, rows_by_columns};
+use kmark_core::gate::Sink;
+use kmark_core::op::{Attr, AttrKind, MATRIX, MEMORY, Op, rows_by_columns};
 use kmark_core::tensor::{TensorSpec, View};
 
 pub const ENTRY: Entry = Entry {
@@ -21,8 +21,8 @@ pub const ENTRY: Entry = Entry {
         "01_vectors",
         "Two vectors of gate and two of up per thread; halves of packed rows are tensors that share a pitch"
     )],
-    mutants: mutants::MUTANTS,
-    loose: mutants::LOOSE,
+    mutants: plain::MUTANTS,
+    loose: plain::LOOSE,
 };
 
 const OP: Op = Op {
@@ -57,22 +57,16 @@ fn tensors(c: &Case) -> Vec<TensorSpec> {
 }
 
 fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
-    let (m, n, u) = (c.axis("m"), c.axis("n"), c.acc().unit());
-    let rounding = truth::Rounding::to(c.dtype);
-    by_rows(m, n, |rows| {
-        let (mut y, mut slack, mut loose) = (Vec::new(), Vec::new(), Vec::new());
-        for row in rows.clone() {
-            let (gate, up) = truth::gate_and_up(c, inputs, row);
-            for (gate, up) in gate.iter().zip(&up) {
-                let g = truth::gate(*gate, c.acc());
-                // The sigmoid, then two products.
-                y.push(gate * g.sigmoid * up);
-                slack.push((gate * up).abs() * (g.sigmoid * (g.off + 2.0 * u) + g.flush));
-                // Rounded on the way: the sigmoid, and its product with the gate.
-                loose.push(rounding.of(gate * g.sigmoid) * up.abs() + rounding.of(g.sigmoid) * (gate * up).abs());
-            }
+    let (u, rounding) = (c.acc().unit(), truth::Rounding::to(c.dtype));
+    truth::by_row(c, inputs, sink, ["y"], |row, [y]| {
+        let (gate, up) = truth::gate_and_up(c, inputs, row);
+        for (gate, up) in gate.iter().zip(&up) {
+            let g = truth::gate(*gate, c.acc());
+            // The sigmoid, then two products.
+            let slack = (gate * up).abs() * (g.sigmoid * (g.off + 2.0 * u) + g.flush);
+            // Rounded on the way: the sigmoid, and its product with the gate.
+            let loose = rounding.of(gate * g.sigmoid) * up.abs() + rounding.of(g.sigmoid) * (gate * up).abs();
+            y.put(gate * g.sigmoid * up, slack, loose);
         }
-        let (start, region, loose) = (rows.start * n, Region::One(0), rounding.loose(&loose));
-        sink.put(Block { tensor: "y", start, expect: &y, slack: &slack, loose, region });
     });
 }

@@ -1,23 +1,15 @@
 //! Backward of SwiGLU on the CPU.
 
+use super::plain;
 use crate::cpu::{CpuImpl, Elem, Jobs, PIECE, Real, Row, ahead, by_float, each_job, sigmoid, simd};
+use crate::plain::naive;
 use kmark_core::case::Case;
 use kmark_device::buffer::{Buffer, Buffers};
 use kmark_device::{Impl, Launch};
 
 pub const IMPLS: &[&dyn Impl] = &[
-    &CpuImpl {
-        name: "cpu/naive",
-        about: "plain loops, one thread",
-        source: include_str!("cpu.rs"),
-        run: crate::cpu::Run::Bound(bind_naive),
-    },
-    &CpuImpl {
-        name: "cpu/simd",
-        about: "vectorised rows, all cores",
-        source: include_str!("cpu.rs"),
-        run: crate::cpu::Run::Bound(bind_simd),
-    },
+    &naive(plain::right, include_str!("plain.rs")),
+    &CpuImpl::simd("vectorised rows, all cores", include_str!("cpu.rs"), bind),
 ];
 
 /// Where gate and up lie, and their gradients likewise: `n` columns each, `pitch` from row to row, up beginning at
@@ -67,34 +59,7 @@ fn operands(c: &Case, b: &Buffers) -> ([Buffer; 3], Buffer, Option<Buffer>, Layo
     ([b.get("gate"), b.get("up"), dy], b.get("dgate"), Some(b.get("dup")), at)
 }
 
-fn bind_naive(c: &Case, b: &Buffers) -> Box<dyn Launch> {
-    let (m, (inputs, first, second, at)) = (c.axis("m"), operands(c, b));
-    by_float!(c.dtype, T => Box::new(move || {
-        let [gate, up, dy] = inputs.each_ref().map(|b| b.read::<T>());
-        let (mut first, mut second) = (first.write(), second.as_ref().map(|b| b.write()));
-        let out = match &mut second {
-            None => Gradients::Packed(&mut first),
-            Some(second) => Gradients::Separate(&mut first, second),
-        };
-        naive(Inputs { gate: &gate, up: &up[at.up_at..], dy: &dy }, out, m, at)
-    }))
-}
-
-fn naive<T: Elem>(a: Inputs<T>, mut out: Gradients<T>, m: usize, at: Layout) {
-    let one = T::Acc::ONE;
-    for row in 0..m {
-        let (dgate, dup) = out.row(row, at);
-        for i in 0..at.n {
-            let (gate, up) = (a.gate[row * at.pitch + i].up(), a.up[row * at.pitch + i].up());
-            let dy = a.dy[row * at.dy_pitch + i].up();
-            let s = one / (one + (-gate).exp_exact());
-            dgate[i] = T::down(dy * up * s * (one + gate * (one - s)));
-            dup[i] = T::down(dy * gate * s);
-        }
-    }
-}
-
-fn bind_simd(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let (m, n) = (c.axis("m"), c.axis("n"));
     let (inputs, first, second, at) = operands(c, b);
     by_float!(c.dtype, T => Box::new(move || {

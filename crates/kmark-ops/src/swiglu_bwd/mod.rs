@@ -1,15 +1,15 @@
 //! Backward of SwiGLU: the gradients of gate and up.
 
 mod cpu;
-mod mutants;
+mod plain;
 
 use crate::cuda::{kernel, oracle};
 use crate::{Entry, truth};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::fill::Fill;
-use kmark_core::gate::{Block, Region, Sink};
-use kmark_core::op::{Attr, AttrKind, MATRIX, MEMORY, Op, by_rows, rows_by_columns};
+use kmark_core::gate::Sink;
+use kmark_core::op::{Attr, AttrKind, MATRIX, MEMORY, Op, rows_by_columns};
 use kmark_core::tensor::{TensorSpec, View};
 
 pub const ENTRY: Entry = Entry {
@@ -21,8 +21,8 @@ pub const ENTRY: Entry = Entry {
         "01_vectors",
         "Two vectors of each of gate, up and dy per thread, both gradients from one sigmoid"
     )],
-    mutants: mutants::MUTANTS,
-    loose: mutants::LOOSE,
+    mutants: plain::MUTANTS,
+    loose: plain::LOOSE,
 };
 
 const OP: Op = Op {
@@ -60,35 +60,27 @@ fn tensors(c: &Case) -> Vec<TensorSpec> {
 }
 
 fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
-    let (m, n, u) = (c.axis("m"), c.axis("n"), c.acc().unit());
-    let (region, rounding) = (Region::One(0), truth::Rounding::to(c.dtype));
-    by_rows(m, n, |rows| {
-        for row in rows {
-            let (gate, up) = truth::gate_and_up(c, inputs, row);
-            let dy = inputs.take("dy", row * n, n);
-            // First the gradients of the gate, then those of up: a row of dx.
-            let (mut dx, mut slack, mut loose) = (vec![0.0; 2 * n], vec![0.0; 2 * n], vec![0.0; 2 * n]);
-            for i in 0..n {
-                let (gate, up, dy) = (gate[i], up[i], dy[i]);
-                let g = truth::gate(gate, c.acc());
-                let factor = 1.0 + gate * g.rest;
-                dx[i] = dy * up * g.sigmoid * factor;
-                // 1 - s is off by what s is off, and is rounded; the sum with 1 may cancel; then three products.
-                let factor_off = gate.abs() * (g.sigmoid * g.off + 2.0 * u * g.rest) + u;
-                let relative = factor.abs() * (g.off + 3.0 * u) + factor_off;
-                slack[i] = (dy * up).abs() * (g.sigmoid * relative + g.flush * (1.0 + gate.abs()));
-                dx[n + i] = dy * gate * g.sigmoid;
-                slack[n + i] = (dy * gate).abs() * (g.sigmoid * (g.off + 2.0 * u) + g.flush);
-                (loose[i], loose[n + i]) = g.loose(gate, up, dy, rounding);
-            }
-            if c.attr("form") == "packed" {
-                let (start, loose) = (row * 2 * n, rounding.loose(&loose));
-                sink.put(Block { tensor: "dx", start, expect: &dx, slack: &slack, loose, region });
-            } else {
-                let (start, dx, slack) = (row * n, dx.split_at(n), slack.split_at(n));
-                let loose = [&loose[..n], &loose[n..]].map(|half| rounding.loose(half));
-                sink.put(Block { tensor: "dgate", start, expect: dx.0, slack: slack.0, loose: loose[0], region });
-                sink.put(Block { tensor: "dup", start, expect: dx.1, slack: slack.1, loose: loose[1], region });
+    let (n, u, rounding) = (c.axis("n"), c.acc().unit(), truth::Rounding::to(c.dtype));
+    truth::by_row(c, inputs, sink, ["dgate", "dup", "dx"], |row, [dgate, dup, dx]| {
+        let (gate, up) = truth::gate_and_up(c, inputs, row);
+        let mut halves = [Vec::new(), Vec::new()];
+        for ((gate, up), dy) in gate.into_iter().zip(up).zip(inputs.take("dy", row * n, n)) {
+            let g = truth::gate(gate, c.acc());
+            let loose = g.loose(gate, up, dy, rounding);
+            let factor = 1.0 + gate * g.rest;
+            // 1 - s is off by what s is off, and is rounded; the sum with 1 may cancel; then three products.
+            let factor_off = gate.abs() * (g.sigmoid * g.off + 2.0 * u * g.rest) + u;
+            let relative = factor.abs() * (g.off + 3.0 * u) + factor_off;
+            let slack = (dy * up).abs() * (g.sigmoid * relative + g.flush * (1.0 + gate.abs()));
+            halves[0].push((dy * up * g.sigmoid * factor, slack, loose.0));
+            let slack = (dy * gate).abs() * (g.sigmoid * (g.off + 2.0 * u) + g.flush);
+            halves[1].push((dy * gate * g.sigmoid, slack, loose.1));
+        }
+        // A row of dx has first the gradients of the gate, then those of up.
+        for (half, out) in halves.iter().zip([dgate, dup]) {
+            for (value, slack, loose) in half {
+                out.put(*value, *slack, *loose);
+                dx.put(*value, *slack, *loose);
             }
         }
     });

@@ -26,6 +26,17 @@ pub struct Scales {
     pub span: usize,
 }
 
+impl Scales {
+    /// Multiplies vectors of length `k`, of which the first is vector `first`, with their scales.
+    pub fn apply(&self, first: usize, vectors: &mut [f64], k: usize) {
+        let block = if self.width == 1 { k } else { BLOCK };
+        for (i, vector) in vectors.chunks_mut(k).enumerate() {
+            let scales = &self.values[(first + i) / self.span * self.width..][..self.width];
+            vector.chunks_mut(block).zip(scales).for_each(|(part, s)| part.iter_mut().for_each(|x| *x *= s));
+        }
+    }
+}
+
 /// One operand in a view: vectors of length `k`, rows of the first operand or columns of the second.
 pub struct Operand<'a> {
     pub inputs: &'a View<'a>,
@@ -38,13 +49,13 @@ pub struct Operand<'a> {
 }
 
 /// Some vectors of an operand, one after the other, scales applied: nothing is rounded.
-pub struct Vectors {
-    pub data: Vec<f64>,
-    pub k: usize,
+struct Vectors {
+    data: Vec<f64>,
+    k: usize,
 }
 
 impl Operand<'_> {
-    pub fn vectors(&self, at: Range<usize>) -> Vectors {
+    fn vectors(&self, at: Range<usize>) -> Vectors {
         let (k, count) = (self.k, at.len());
         let mut data = vec![0.0; count * k];
         if self.across {
@@ -56,34 +67,19 @@ impl Operand<'_> {
         } else {
             self.inputs.read(self.name, at.start * k, &mut data);
         }
-        if let Some(Scales { values, width, span }) = &self.scales {
-            let block = if *width == 1 { k } else { BLOCK };
-            for (v, vector) in at.zip(data.chunks_mut(k)) {
-                let scales = &values[v / span * width..][..*width];
-                vector.chunks_mut(block).zip(scales).for_each(|(part, s)| part.iter_mut().for_each(|x| *x *= s));
-            }
+        if let Some(scales) = &self.scales {
+            scales.apply(at.start, &mut data, k);
         }
         Vectors { data, k }
-    }
-
-    pub fn all(&self) -> Vectors {
-        self.vectors(0..self.count)
     }
 }
 
 impl Vectors {
-    pub fn iter(&self) -> impl Iterator<Item = &[f64]> {
+    fn iter(&self) -> impl Iterator<Item = &[f64]> {
         self.data.chunks(self.k)
-    }
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut [f64]> {
-        self.data.chunks_mut(self.k)
     }
     fn norms(&self) -> Vec<f64> {
         self.iter().map(|v| dot(v, v).sqrt()).collect()
-    }
-    /// Every vector times every vector of `other`, row-major.
-    pub fn times(&self, other: &Vectors) -> Vec<f64> {
-        self.iter().flat_map(|a| other.iter().map(move |b| dot(a, b))).collect()
     }
 }
 

@@ -5,7 +5,7 @@ use crate::cli::{Cli, CompletionsArgs};
 use crate::error::Result;
 use crate::python;
 use crate::suite::BUILT_IN;
-use clap::builder::{PossibleValue, PossibleValuesParser};
+use clap::builder::PossibleValuesParser;
 use clap::{Command, CommandFactory};
 use kmark_device::Impl;
 
@@ -17,20 +17,20 @@ pub fn run(args: CompletionsArgs) -> Result<u8> {
 }
 
 /// By the name of an argument.
-type Words = Vec<(&'static str, Vec<String>)>;
+type Words = Vec<(&'static str, Vec<&'static str>)>;
 
 fn words() -> Words {
-    let ops: Vec<String> = kmark_ops::OPS.iter().map(|e| e.op.name.to_string()).collect();
-    let what = BUILT_IN.iter().map(|(name, _)| name.to_string()).chain(ops.clone()).collect();
-    let own = kmark_ops::OPS.iter().flat_map(|e| e.impls()).map(|i| i.name().to_string());
-    let adapters = python::catalogue().unwrap_or_default().iter().map(|a| a.name().to_string());
-    let mut impls: Vec<String> = own.chain(adapters).collect();
+    let ops: Vec<&'static str> = kmark_ops::OPS.iter().map(|e| e.op.name).collect();
+    let what = BUILT_IN.iter().map(|(name, _)| *name).chain(ops.clone()).collect();
+    let own = kmark_ops::OPS.iter().flat_map(|e| e.impls()).map(|i| i.name());
+    let adapters = python::catalogue().unwrap_or_default().iter().map(|a| a.name());
+    let mut impls: Vec<&'static str> = own.chain(adapters).collect();
     impls.sort();
     impls.dedup();
-    let mut dtypes: Vec<String> = kmark_ops::OPS.iter().flat_map(|e| e.op.dtypes).map(|d| d.to_string()).collect();
+    let mut dtypes: Vec<&'static str> = kmark_ops::OPS.iter().flat_map(|e| e.op.dtypes).map(|d| d.name()).collect();
     dtypes.sort();
     dtypes.dedup();
-    let devices = ["auto", "cpu", "cuda"].map(String::from).to_vec();
+    let devices = vec!["auto", "cpu", "cuda"];
     vec![
         ("what", what),
         ("ops", ops.clone()),
@@ -46,7 +46,7 @@ fn words() -> Words {
 /// line an unknown word gets an answer of our own.
 fn with_words(command: Command, words: &Words) -> Command {
     let command = command.mut_args(|arg| match words.iter().find(|(name, _)| arg.get_id() == *name) {
-        Some((_, values)) => arg.value_parser(PossibleValuesParser::new(values.iter().map(|v| PossibleValue::new(v.clone())))),
+        Some((_, values)) => arg.value_parser(PossibleValuesParser::new(values)),
         None => arg,
     });
     command.mut_subcommands(|sub| with_words(sub, words))

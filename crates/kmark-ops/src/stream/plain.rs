@@ -1,6 +1,24 @@
-//! Memory traffic done wrong.
+//! Memory traffic in plain loops, right and wrong.
 
+use super::CHUNK;
 use crate::mutants::{Mutant, edited, read};
+use crate::plain::{Tensors, plainly};
+use crate::truth::sum;
+use kmark_core::case::Case;
+
+pub fn right(c: &Case, t: &mut Tensors) {
+    match c.attr("kind") {
+        "copy" => t.put("y", t.get("x")),
+        "read" => t.put("sums", t.get("x").chunks(CHUNK).map(|x| sum(x.iter().copied())).collect()),
+        "write" => t.put("y", vec![t.get("s")[0]; c.axis("n")]),
+        _ => triad(t, |a, b, s| a + s * b),
+    }
+}
+
+fn triad(t: &mut Tensors, f: fn(f64, f64, f64) -> f64) {
+    let (a, b, s) = (t.get("a"), t.get("b"), t.get("s")[0]);
+    t.put("y", a.iter().zip(&b).map(|(a, b)| f(*a, *b, s)).collect());
+}
 
 pub const MUTANTS: &[Mutant] = &[
     Mutant {
@@ -47,12 +65,6 @@ pub const MUTANTS: &[Mutant] = &[
         name: "triad-of-the-sum",
         about: "y = s * (a + b)",
         applies: |c| c.attr("kind") == "triad" && c.axis("n") >= 8,
-        spoil: |right, _, b| {
-            let (a, b_in, s) = (b.get("a"), b.get("b"), b.get("s"));
-            edited(right, b, "y", move |y| {
-                let (a, b, s) = (read(&a), read(&b_in), read(&s)[0]);
-                y.iter_mut().enumerate().for_each(|(i, y)| *y = s * (a[i] + b[i]));
-            })
-        },
+        spoil: |_, c, b| plainly(c, b, |_, t| triad(t, |a, b, s| s * (a + b))),
     },
 ];

@@ -1,0 +1,109 @@
+//! GELU in plain loops, right and wrong.
+
+use super::{CUBE, ROOT, by_erf, by_tanh};
+use crate::mutants::{Mutant, shared};
+use crate::plain::{Tensors, plainly};
+use kmark_core::case::Case;
+use kmark_core::dtype::DType;
+use kmark_device::Launch;
+use kmark_device::buffer::Buffers;
+
+pub fn right(c: &Case, t: &mut Tensors) {
+    plain(c, t, &RIGHT)
+}
+
+/// What kernels get wrong, each as it is right.
+struct How {
+    /// Of x, whether it is the exact one that is asked for, and the tensors' type.
+    formula: fn(f64, bool, DType) -> f64,
+    /// Whether column i of n goes through the formula.
+    activates: fn(usize, usize) -> bool,
+}
+
+const RIGHT: How = How { formula: |x, exact, _| gelu(x, exact), activates: |_, _| true };
+
+fn gelu(x: f64, exact: bool) -> f64 {
+    if exact { by_erf(x) } else { by_tanh(x) }
+}
+
+fn plain(c: &Case, t: &mut Tensors, how: &How) {
+    let (n, exact) = (c.axis("n"), c.attr("approx") == "erf");
+    let mut y = t.get("x");
+    for (_, v) in y.iter_mut().enumerate().filter(|(i, _)| (how.activates)(i % n, n)) {
+        *v = (how.formula)(*v, exact, c.dtype);
+    }
+    t.put("y", y);
+}
+
+fn wrong(c: &Case, b: &Buffers, how: How) -> Box<dyn Launch> {
+    plainly(c, b, move |c, t| plain(c, t, &how))
+}
+
+/// Few elements may all lie where one formula is as good as another: near zero, or far out.
+fn many(c: &Case) -> bool {
+    c.axis("m") * c.axis("n") >= 64
+}
+
+pub const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "other-formula",
+        about: "tanh where erf is asked for, and the reverse: 5e-4 apart at the most",
+        applies: many,
+        spoil: |_, c, b| wrong(c, b, How { formula: |x, exact, _| gelu(x, !exact), ..RIGHT }),
+    },
+    Mutant {
+        name: "sigmoid-formula",
+        about: "x * sigmoid(1.702 x), as some models want it",
+        applies: many,
+        spoil: |_, c, b| wrong(c, b, How { formula: |x, _, _| x / (1.0 + (-1.702 * x).exp()), ..RIGHT }),
+    },
+    Mutant {
+        name: "half-missing",
+        about: "the factor 0.5 is left out",
+        applies: |c| c.axis("m") * c.axis("n") >= 4,
+        spoil: |_, c, b| wrong(c, b, How { formula: |x, exact, _| 2.0 * gelu(x, exact), ..RIGHT }),
+    },
+    Mutant {
+        name: "cube-missing",
+        about: "the tanh is that of sqrt(2 / pi) x",
+        applies: |c| c.attr("approx") == "tanh" && many(c),
+        spoil: |_, c, b| wrong(c, b, How { formula: |x, _, _| x / (1.0 + (-2.0 * ROOT * x).exp()), ..RIGHT }),
+    },
+    Mutant {
+        name: "tanh-overflows",
+        about: "the tanh is (e^2z - 1) / (e^2z + 1), whose exponential overflows",
+        applies: |c| c.attr("approx") == "tanh",
+        spoil: |_, c, b| {
+            let formula = |x: f64, _, dtype: DType| {
+                let e = dtype.accumulator().round((2.0 * ROOT * (x + CUBE * x.powi(3))).exp());
+                0.5 * x * (1.0 + (e - 1.0) / (e + 1.0))
+            };
+            plainly(c, b, move |c, t| {
+                plain(c, t, &How { formula, ..RIGHT });
+                t.is_harmless_unless_nan();
+            })
+        },
+    },
+    Mutant {
+        name: "tail-not-activated",
+        about: "the last columns beyond a multiple of 8 are copied",
+        // A large x is its own GELU; eight of them are not all large.
+        applies: |c| c.axis("m") * (c.axis("n") % 8) >= 8,
+        spoil: |_, c, b| wrong(c, b, How { activates: |i, n| i < n / 8 * 8, ..RIGHT }),
+    },
+    shared::PITCH_IGNORED,
+];
+
+/// Right, but rounding on the way.
+pub const LOOSE: &[Mutant] = &[Mutant {
+    name: "factor-rounded",
+    about: "what x is multiplied with is rounded to the 16-bit type",
+    applies: shared::rounds,
+    spoil: |_, c, b| {
+        let formula = |x: f64, exact, dtype: DType| {
+            let factor = if x == 0.0 { 0.5 } else { gelu(x, exact) / x };
+            dtype.round(factor) * x
+        };
+        wrong(c, b, How { formula, ..RIGHT })
+    },
+}];

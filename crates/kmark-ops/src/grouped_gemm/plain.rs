@@ -1,0 +1,121 @@
+//! Products of groups of rows in plain loops, right and wrong.
+
+use super::cpu::rows_by_group;
+use super::{masked, out_dtype, scaled};
+use crate::mutants::{Mutant, shared};
+use crate::plain::{Tensors, plainly};
+use crate::truth::product::{BLOCK, Scales, dot};
+use kmark_core::case::Case;
+use kmark_core::dtype::DType;
+use kmark_device::Launch;
+use kmark_device::buffer::Buffers;
+
+pub fn right(c: &Case, t: &mut Tensors) {
+    plain(c, t, &RIGHT)
+}
+
+/// What kernels get wrong, each as it is right. Rows are counted in their group.
+struct How {
+    /// Of a row of a and a column of b; the type is that of d.
+    sum: fn(&[f64], &[f64], DType) -> f64,
+    /// The row of a for row i of len.
+    row: fn(usize, usize) -> usize,
+    /// Whose scales row i of a takes.
+    scales_of_row: fn(usize) -> usize,
+    /// Whose scales the matrix of a group takes.
+    scales_of_group: fn(usize) -> usize,
+    /// The matrix for a group, and whether it is for the last of the group's rows.
+    matrix: fn(usize, bool) -> usize,
+}
+
+const RIGHT: How = How {
+    sum: |a, b, _| dot(a, b),
+    row: |i, _| i,
+    scales_of_row: |i| i,
+    scales_of_group: |group| group,
+    matrix: |group, _| group,
+};
+
+fn plain(c: &Case, t: &mut Tensors, how: &How) {
+    let (n, k, width) = (c.axis("n"), c.axis("k"), c.axis("k").div_ceil(BLOCK));
+    let index: Vec<i32> = t.get(if masked(c) { "count" } else { "group" }).iter().map(|v| *v as i32).collect();
+    let groups = rows_by_group(masked(c).then(|| c.axis("m")), &index);
+    let (mut a, mut b) = (t.get("a"), t.get("b"));
+    if scaled(c) {
+        let scales = Scales { values: t.get("a_scale"), width, span: 1 };
+        for (row, start) in groups.iter().flat_map(|(_, rows)| rows.clone().map(|row| (row, rows.start))) {
+            scales.apply(start + (how.scales_of_row)(row - start), &mut a[row * k..(row + 1) * k], k);
+        }
+        let (scales, each) = (t.get("b_scale"), n.div_ceil(BLOCK) * width);
+        for (group, b) in b.chunks_mut(n * k).enumerate() {
+            let values = scales[(how.scales_of_group)(group) * each..][..each].to_vec();
+            Scales { values, width, span: BLOCK }.apply(0, b, k);
+        }
+    }
+    // What is padding stays.
+    let mut d = t.get("d");
+    for (group, rows) in groups {
+        for row in rows.clone() {
+            let a = &a[(rows.start + (how.row)(row - rows.start, rows.len())) * k..][..k];
+            let matrix = (how.matrix)(group, row + 1 == rows.end).min(c.axis("g") - 1);
+            let columns = b[matrix * n * k..].chunks(k);
+            d[row * n..(row + 1) * n].iter_mut().zip(columns).for_each(|(d, b)| *d = (how.sum)(a, b, out_dtype(c)));
+        }
+    }
+    t.put("d", d);
+}
+
+fn wrong(c: &Case, b: &Buffers, how: How) -> Box<dyn Launch> {
+    plainly(c, b, move |c, t| plain(c, t, &how))
+}
+
+pub const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "weights-of-the-neighbour",
+        about: "the first group is multiplied with the matrix of the second",
+        applies: |c| c.axis("g") > 1 && enough(c),
+        spoil: |_, c, b| wrong(c, b, How { matrix: |group, _| group.max(1), ..RIGHT }),
+    },
+    Mutant {
+        name: "boundary-off-by-one",
+        about: "the last row of each group is taken for the first of the next",
+        applies: |c| c.axis("g") > 1 && enough(c),
+        spoil: |_, c, b| wrong(c, b, How { matrix: |group, last| group + last as usize, ..RIGHT }),
+    },
+    Mutant {
+        name: "last-row-repeated",
+        about: "the last row of each group is the one before it",
+        applies: |c| c.axis("m") > 1 && enough(c),
+        spoil: |_, c, b| wrong(c, b, How { row: |i, len| i.min(len.max(2) - 2), ..RIGHT }),
+    },
+    Mutant {
+        name: "k-tail-skipped",
+        about: "the last tile of 64 along k is left out if it is not whole",
+        applies: |c| !c.axis("k").is_multiple_of(64) && c.axis("m") >= 3 && c.axis("n") >= 8,
+        spoil: |_, c, b| wrong(c, b, How { sum: shared::sum_without_tail, ..RIGHT }),
+    },
+    Mutant {
+        name: "unscaled-half-tile",
+        about: "rows of the second half of each tile of 4 take the scales of two rows above",
+        applies: |c| scaled(c) && c.axis("m") >= 3 && enough(c),
+        spoil: |_, c, b| wrong(c, b, How { scales_of_row: |i| i & !2, ..RIGHT }),
+    },
+    Mutant {
+        name: "scales-of-the-first-group",
+        about: "the scales of b are those of group 0 for every group",
+        applies: |c| scaled(c) && c.axis("g") > 1 && enough(c),
+        spoil: |_, c, b| wrong(c, b, How { scales_of_group: |_| 0, ..RIGHT }),
+    },
+];
+
+pub const LOOSE: &[Mutant] = &[Mutant {
+    name: "split-in-half",
+    about: "k is split in four, and each part of the sum is rounded to the output's type",
+    applies: |c| c.dtype.size() == 2 && c.axis("k") >= 64 && c.axis("m") >= 16 && c.axis("n") >= 8,
+    spoil: |_, c, b| wrong(c, b, How { sum: shared::sum_of_four_rounded, ..RIGHT }),
+}];
+
+/// A row of d has enough terms that two of them are not equal by chance.
+fn enough(c: &Case) -> bool {
+    c.axis("n") * c.axis("k") >= 16
+}

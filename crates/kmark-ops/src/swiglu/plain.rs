@@ -1,0 +1,85 @@
+//! SwiGLU in plain loops, right and wrong.
+
+use crate::mutants::{Mutant, shared};
+use crate::plain::{Tensors, gate_and_up, plainly};
+use kmark_core::case::Case;
+use kmark_device::Launch;
+use kmark_device::buffer::Buffers;
+
+pub fn right(c: &Case, t: &mut Tensors) {
+    plain(c, t, &RIGHT)
+}
+
+/// What kernels get wrong, each as it is right.
+struct How {
+    gate_and_up: fn(&Case, &Tensors) -> (Vec<f64>, Vec<f64>),
+    formula: fn(&Case, f64, f64) -> f64,
+}
+
+const RIGHT: How = How { gate_and_up, formula: |_, gate, up| silu(gate) * up };
+
+fn silu(gate: f64) -> f64 {
+    gate / (1.0 + (-gate).exp())
+}
+
+fn plain(c: &Case, t: &mut Tensors, how: &How) {
+    let (gate, up) = (how.gate_and_up)(c, t);
+    t.put("y", gate.iter().zip(&up).map(|(gate, up)| (how.formula)(c, *gate, *up)).collect());
+}
+
+fn wrong(c: &Case, b: &Buffers, how: How) -> Box<dyn Launch> {
+    plainly(c, b, move |c, t| plain(c, t, &how))
+}
+
+/// A few elements may be the same by chance: a gate near 1, or equal to up.
+fn some(c: &Case) -> bool {
+    c.axis("m") * c.axis("n") >= 8
+}
+
+pub const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "gate-and-up-swapped",
+        about: "the sigmoid is that of up",
+        applies: some,
+        spoil: |_, c, b| wrong(c, b, How { formula: |_, gate, up| silu(up) * gate, ..RIGHT }),
+    },
+    Mutant {
+        name: "sigmoid-only",
+        about: "the sigmoid is not multiplied by the gate",
+        applies: some,
+        spoil: |_, c, b| wrong(c, b, How { formula: |_, gate, up| up / (1.0 + (-gate).exp()), ..RIGHT }),
+    },
+    Mutant {
+        name: "exp-overflows",
+        about: "the sigmoid is e^gate / (1 + e^gate), whose exponential overflows",
+        applies: |_| true,
+        spoil: |_, c, b| {
+            let formula = |c: &Case, gate: f64, up: f64| {
+                let power = c.acc().round(gate.exp());
+                gate * (power / (1.0 + power)) * up
+            };
+            plainly(c, b, move |c, t| {
+                plain(c, t, &How { formula, ..RIGHT });
+                t.is_harmless_unless_nan();
+            })
+        },
+    },
+    Mutant {
+        name: "halves-interleaved",
+        about: "gate and up are taken from even and odd columns of x",
+        applies: |c| c.attr("form") == "packed" && c.axis("n") > 1 && some(c),
+        spoil: |_, c, b| {
+            let gate_and_up = |_: &Case, t: &Tensors| t.get("x").as_chunks().0.iter().map(|[a, b]| (a, b)).unzip();
+            wrong(c, b, How { gate_and_up, ..RIGHT })
+        },
+    },
+    shared::PITCH_IGNORED,
+];
+
+/// Right, but rounding on the way.
+pub const LOOSE: &[Mutant] = &[Mutant {
+    name: "rounded-between",
+    about: "gate * sigmoid(gate) is rounded to the 16-bit type before it is multiplied by up",
+    applies: shared::rounds,
+    spoil: |_, c, b| wrong(c, b, How { formula: |c, gate, up| c.dtype.round(silu(gate)) * up, ..RIGHT }),
+}];

@@ -1,0 +1,95 @@
+//! Backward of SwiGLU in plain loops, right and wrong.
+
+use crate::mutants::{Mutant, shared};
+use crate::plain::{Tensors, gate_and_up, plainly};
+use kmark_core::case::Case;
+use kmark_device::Launch;
+use kmark_device::buffer::Buffers;
+
+pub fn right(c: &Case, t: &mut Tensors) {
+    plain(c, t, &RIGHT)
+}
+
+/// What kernels get wrong, each as it is right.
+struct How {
+    dgate: fn(&Element) -> f64,
+    dup: fn(&Element, &Case) -> f64,
+    /// Whether the two go into alternate columns of dx.
+    interleaves: bool,
+}
+
+const RIGHT: How = How {
+    dgate: |e| e.dy * e.up * e.s * (1.0 + e.gate * (1.0 - e.s)),
+    dup: |e, _| e.dy * e.gate * e.s,
+    interleaves: false,
+};
+
+struct Element {
+    gate: f64,
+    up: f64,
+    dy: f64,
+    /// The gate's sigmoid.
+    s: f64,
+}
+
+fn plain(c: &Case, t: &mut Tensors, how: &How) {
+    let ((gate, up), dy) = (gate_and_up(c, t), t.get("dy"));
+    let (mut dgate, mut dup) = (Vec::new(), Vec::new());
+    for ((gate, up), dy) in gate.into_iter().zip(up).zip(dy) {
+        let e = Element { gate, up, dy, s: 1.0 / (1.0 + (-gate).exp()) };
+        dgate.push((how.dgate)(&e));
+        dup.push((how.dup)(&e, c));
+    }
+    let run = if how.interleaves { 1 } else { c.axis("n") };
+    t.put("dx", dgate.chunks(run).zip(dup.chunks(run)).flat_map(|(dgate, dup)| [dgate, dup].concat()).collect());
+    t.put("dgate", dgate);
+    t.put("dup", dup);
+}
+
+fn wrong(c: &Case, b: &Buffers, how: How) -> Box<dyn Launch> {
+    plainly(c, b, move |c, t| plain(c, t, &how))
+}
+
+/// A few elements may be the same by chance: where the gate is near 0 or 1, or far out.
+fn some(c: &Case) -> bool {
+    c.axis("m") * c.axis("n") >= 16
+}
+
+pub const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "derivative-of-the-sigmoid",
+        about: "dgate takes the derivative of sigmoid(gate), not of gate * sigmoid(gate)",
+        applies: some,
+        spoil: |_, c, b| wrong(c, b, How { dgate: |e| e.dy * e.up * e.s * (1.0 - e.s), ..RIGHT }),
+    },
+    Mutant {
+        name: "gate-as-a-constant-in-the-sigmoid",
+        about: "dgate lacks the factor 1 + gate * (1 - s)",
+        applies: some,
+        spoil: |_, c, b| wrong(c, b, How { dgate: |e| e.dy * e.up * e.s, ..RIGHT }),
+    },
+    Mutant {
+        name: "gradients-swapped",
+        about: "dgate and dup stand in each other's place",
+        applies: some,
+        spoil: |_, c, b| {
+            let dgate = |e: &Element| e.dy * e.gate * e.s;
+            wrong(c, b, How { dgate, dup: |e, _| (RIGHT.dgate)(e), ..RIGHT })
+        },
+    },
+    Mutant {
+        name: "halves-interleaved",
+        about: "dgate and dup are written to even and odd columns of dx",
+        applies: |c| c.attr("form") == "packed" && c.axis("n") > 1 && some(c),
+        spoil: |_, c, b| wrong(c, b, How { interleaves: true, ..RIGHT }),
+    },
+    shared::PITCH_IGNORED,
+];
+
+/// Right, but rounding on the way.
+pub const LOOSE: &[Mutant] = &[Mutant {
+    name: "dup-in-half",
+    about: "gate * s is rounded to the 16-bit type before it is multiplied by dy",
+    applies: shared::rounds,
+    spoil: |_, c, b| wrong(c, b, How { dup: |e, c| e.dy * c.dtype.round(e.gate * e.s), ..RIGHT }),
+}];
