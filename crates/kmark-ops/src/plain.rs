@@ -1,6 +1,7 @@
 //! Ops in plain loops: one thread, f64, whole tensors; their types are met at the edges alone. `cpu/naive` is such a loop,
 //! and most mutants are the same loop with one twist.
 
+pub mod attention;
 pub mod norm_bwd;
 pub mod softmax;
 

@@ -17,7 +17,11 @@ fn evidence_is_of_right_answers_without_spills_and_what_lacks_it_is_named() {
         for line in lines.lines() {
             let r: serde_json::Value = serde_json::from_str(line).expect("records are JSON");
             let word = |key: &str| r[key].as_str().unwrap_or("").to_string();
-            assert_eq!((word("status").as_str(), r["device"]["kind"].as_str()), ("ok", Some("cuda")), "{path:?}: {line}");
+            assert_eq!(
+                (word("status").as_str(), r["device"]["kind"].as_str()),
+                ("ok", Some("cuda")),
+                "{path:?}: {line}"
+            );
             assert_eq!(r["verify"]["grade"], "tight", "{path:?}: {line}");
             assert!(r["verify"]["elements"].as_u64().is_some_and(|n| n > 0), "{path:?}: {line}");
             for kernel in r["kernels"].as_array().into_iter().flatten() {

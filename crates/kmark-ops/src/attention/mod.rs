@@ -7,10 +7,8 @@ use crate::mutants::attention as wrong;
 use crate::truth::attention::{self, Attends, Geometry, Ints, dense};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
-use kmark_core::gate::Sink;
 use kmark_core::op::{MEMORY, Op};
-use kmark_core::tensor::{TensorSpec, View};
-use std::ops::Range;
+use kmark_core::tensor::TensorSpec;
 
 pub const ENTRY: Entry = Entry {
     op: &OP,
@@ -46,10 +44,6 @@ pub const ENTRY: Entry = Entry {
 struct Attention;
 
 impl Attends for Attention {
-    const Q: &'static str = "q";
-    const K: &'static str = "k";
-    const V: &'static str = "v";
-
     fn geometry(c: &Case, _: Ints) -> Geometry {
         dense::geometry(c)
     }
@@ -61,23 +55,15 @@ const OP: Op = Op {
     axes: dense::AXES,
     attrs: &[dense::CAUSAL, attention::WINDOW, attention::SCALE, attention::LSE, dense::LAYOUT, MEMORY],
     default_configs: &["1x16x16x1024x1024x128", "1x32x8x2048x2048x128"],
-    check,
-    distinct_rows: Some(distinct_rows),
+    check: dense::check,
+    distinct_rows: Some(dense::distinct_rows),
     tensors,
     cost,
-    derive,
+    derive: dense::derive,
     regions: attention::REGIONS,
-    oracle,
+    oracle: |c, inputs, sink| attention::forward(Attention::geometry, c, inputs, sink),
     ..Op::NEW
 };
-
-fn check(c: &Case) -> Result<(), String> {
-    attention::check(c, "queries", c.axis("b") * c.axis("sq"))
-}
-
-fn distinct_rows(c: &Case) -> usize {
-    c.axis("hq") + c.axis("sq") - 1
-}
 
 fn tensors(c: &Case) -> Vec<TensorSpec> {
     let mut t = dense::inputs(c);
@@ -90,12 +76,4 @@ fn tensors(c: &Case) -> Vec<TensorSpec> {
 
 fn cost(c: &Case, _: &[TensorSpec]) -> Cost {
     attention::cost(c, &dense::geometry(c), 0)
-}
-
-fn derive(c: &Case, tensor: &str, inputs: &View, rows: Range<usize>, out: &mut [f64]) {
-    dense::derive(c, tensor, inputs, rows, out)
-}
-
-fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
-    attention::forward::<Attention>(c, inputs, sink)
 }

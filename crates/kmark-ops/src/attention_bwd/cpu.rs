@@ -1,78 +1,24 @@
 //! Backward of attention on the CPU.
 
+use super::plain;
 use crate::cpu::attention::{KEYS, QUERIES, Rows};
-use crate::cpu::{CpuImpl, Elem, Real, by_float, exp, simd, sum2};
+use crate::cpu::{CpuImpl, Elem, Real, by_float, exp, naive, simd, sum2};
 use crate::truth::attention::{Geometry, dense};
 use kmark_core::case::Case;
-use kmark_device::buffer::{Buffer, Buffers};
+use kmark_device::buffer::Buffers;
 use kmark_device::cpu::matmul::{Into, Mat, matmul};
 use kmark_device::{Impl, Launch};
 use rayon::prelude::*;
 use std::sync::Mutex;
 
 pub const IMPLS: &[&dyn Impl] = &[
-    &CpuImpl {
-        name: "cpu/naive",
-        about: "plain loops, one thread",
-        source: include_str!("cpu.rs"),
-        run: crate::cpu::Run::Bound(bind_naive),
-    },
-    &CpuImpl {
-        name: "cpu/simd",
-        about: "tiles of 64 queries and 128 keys, five products each, all cores",
-        source: include_str!("cpu.rs"),
-        run: crate::cpu::Run::Bound(bind_tiled),
-    },
+    &naive(plain::right, include_str!("plain.rs")),
+    &CpuImpl::simd("tiles of 64 queries and 128 keys, five products each, all cores", include_str!("cpu.rs"), bind),
 ];
 
-const INPUTS: [&str; 5] = ["q", "k", "v", "o", "dout"];
-
-fn bind_naive(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let (geo, dtype) = (dense::geometry(c), c.dtype);
-    let inputs = INPUTS.map(|name| b.get(name));
-    let (lse, outputs) = (b.get("lse"), ["dq", "dk", "dv"].map(|name| b.get(name)));
-    by_float!(dtype, T => Box::new(move || {
-        let held: Vec<_> = inputs.iter().map(|b| b.read::<T>()).collect();
-        let inputs = std::array::from_fn(|i| Rows::new(&held[i], &inputs[i]));
-        naive::<T>(&geo, inputs, &lse.read(), &outputs)
-    }))
-}
-
-/// Sums stand in f64 and are rounded at the end.
-fn naive<T: Elem>(geo: &Geometry, [q, k, v, o, dout]: [Rows<T>; 5], lse: &[T::Acc], outputs: &[Buffer; 3]) {
-    let d = geo.dk;
-    let [mut dq, mut dk, mut dv] = outputs.each_ref().map(|b| vec![0.0; b.spec().elems()]);
-    let wide = |rows: &Rows<T>, row| rows.row(row, d).iter().map(|v| v.up().to_f64()).collect::<Vec<f64>>();
-    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
-    for (s, seq) in geo.seqs.iter().enumerate() {
-        for head in 0..geo.hq {
-            for i in 0..seq.queries {
-                let row = (geo.q_row)(s, i, head);
-                let (q, dout) = (wide(&q, row), wide(&dout, row));
-                let delta = dot(&dout, &wide(&o, row));
-                let lse = lse[(geo.lse_at)(s, i, head)].to_f64();
-                for j in (geo.visible)(s, i) {
-                    let at = (geo.k_row)(s, j, head / geo.group());
-                    let (k, v) = (wide(&k, at), wide(&v, at));
-                    let p = (geo.scale * dot(&q, &k) - lse).exp();
-                    let ds = p * (dot(&dout, &v) - delta) * geo.scale;
-                    for x in 0..d {
-                        dq[row * d + x] += ds * k[x];
-                        dk[at * d + x] += ds * q[x];
-                        dv[at * d + x] += p * dout[x];
-                    }
-                }
-            }
-        }
-    }
-    for (buffer, values) in outputs.iter().zip([dq, dk, dv]) {
-        buffer.spec().write(&values, 0, &mut buffer.write::<u8>());
-    }
-}
-
-fn bind_tiled(c: &Case, b: &Buffers) -> Box<dyn Launch> {
-    let (geo, dtype) = (dense::geometry(c), c.dtype);
-    let inputs = INPUTS.map(|name| b.get(name));
+    let inputs = ["q", "k", "v", "o", "dout"].map(|name| b.get(name));
     let (lse, outputs) = (b.get("lse"), ["dq", "dk", "dv"].map(|name| b.get(name)));
     by_float!(dtype, T => Box::new(move || {
         let held: Vec<_> = inputs.iter().map(|b| b.read::<T>()).collect();

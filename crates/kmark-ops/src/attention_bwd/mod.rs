@@ -1,7 +1,7 @@
 //! Backward of attention: the gradients of q, k and v from the saved output and lse.
 
 mod cpu;
-mod mutants;
+mod plain;
 
 use crate::Entry;
 use crate::cuda::{kernel, oracle};
@@ -9,7 +9,6 @@ use crate::truth::attention::{self, Rows, backward::backward, dense, weigh};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::fill::Fill;
-use kmark_core::gate::Sink;
 use kmark_core::op::{MEMORY, Op};
 use kmark_core::tensor::{TensorSpec, View};
 use std::ops::Range;
@@ -30,8 +29,8 @@ pub const ENTRY: Entry = Entry {
             "The gradients of attention in f32 or f64 with plain multiply-adds: one kernel for dq, one for dk and dv, each makes p and ds again; no sum is shared between blocks"
         ),
     ],
-    mutants: mutants::MUTANTS,
-    loose: mutants::LOOSE,
+    mutants: plain::MUTANTS,
+    loose: plain::LOOSE,
 };
 
 const OP: Op = Op {
@@ -40,22 +39,14 @@ const OP: Op = Op {
     axes: dense::AXES,
     attrs: &[dense::CAUSAL, attention::WINDOW, attention::SCALE, dense::LAYOUT, MEMORY],
     default_configs: &["1x16x16x1024x1024x128", "1x32x8x2048x2048x128"],
-    check,
-    distinct_rows: Some(distinct_rows),
+    check: dense::check,
+    distinct_rows: Some(dense::distinct_rows),
     tensors,
     cost,
     derive,
-    oracle,
+    oracle: backward,
     ..Op::NEW
 };
-
-fn check(c: &Case) -> Result<(), String> {
-    attention::check(c, "queries", c.axis("b") * c.axis("sq"))
-}
-
-fn distinct_rows(c: &Case) -> usize {
-    c.axis("hq") + c.axis("sq") - 1
-}
 
 fn tensors(c: &Case) -> Vec<TensorSpec> {
     let (queries, keys, memory) = (dense::query_shape(c), dense::key_shape(c), c.attr("memory"));
@@ -123,8 +114,4 @@ fn derive(c: &Case, tensor: &str, inputs: &View, rows: Range<usize>, out: &mut [
             out.iter_mut().zip(v.row(j)).for_each(|(o, v)| *o += p * v);
         }
     }
-}
-
-fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
-    backward(c, inputs, sink)
 }

@@ -9,7 +9,6 @@ use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::dtype::DType;
 use kmark_core::fill::Fill;
-use kmark_core::gate::Sink;
 use kmark_core::op::{Axis, MEMORY, Op};
 use kmark_core::tensor::{TensorSpec, View};
 use std::ops::Range;
@@ -47,16 +46,13 @@ fn pages(c: &Case) -> Pages {
 }
 
 impl Attends for AttentionDecode {
-    const Q: &'static str = "q";
-    const K: &'static str = "k_cache";
-    const V: &'static str = "v_cache";
-
     fn geometry(c: &Case, ints: Ints) -> Geometry {
         let [hq, hkv, d] = ["hq", "hkv", "d"].map(|a| c.axis(a));
         let (pages, queries) = (pages(c), c.count("q"));
         let seqs = pages.seqs(queries);
         let q_row = move |s: usize, i: usize, head: usize| (s * queries + i) * hq + head;
         Geometry {
+            tensors: ["q", "k_cache", "v_cache"],
             visible: masked(&seqs, true, 0),
             seqs,
             hq,
@@ -89,7 +85,7 @@ const OP: Op = Op {
     cost,
     derive,
     regions: attention::REGIONS,
-    oracle,
+    oracle: |c, inputs, sink| attention::forward(AttentionDecode::geometry, c, inputs, sink),
     ..Op::NEW
 };
 
@@ -143,8 +139,4 @@ fn derive(c: &Case, tensor: &str, inputs: &View, rows: Range<usize>, out: &mut [
             }
         }
     }
-}
-
-fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
-    attention::forward::<AttentionDecode>(c, inputs, sink)
 }

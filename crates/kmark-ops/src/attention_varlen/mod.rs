@@ -2,15 +2,14 @@
 
 use crate::cpu::attention::{naive, tiled};
 use crate::cuda::{kernel, oracle};
-use crate::mutants::attention as wrong;
-use crate::mutants::{Mutant, attention::twisted};
+use crate::mutants::Mutant;
+use crate::mutants::attention::{self as wrong, finds, twisted};
 use crate::truth::attention::{self, Attends, Geometry, Ints, Seq, fill_keys, fill_queries, kind, masked};
 use crate::{Entry, truth};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::dtype::DType;
 use kmark_core::fill::Fill;
-use kmark_core::gate::Sink;
 use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op, YES_NO};
 use kmark_core::tensor::{TensorSpec, View};
 use std::ops::Range;
@@ -51,8 +50,8 @@ pub const ENTRY: Entry = Entry {
 const PREFIX_MASKED: Mutant = Mutant {
     name: "prefix-masked",
     about: "the causal mask is aligned at the start: query i sees i + 1 keys, whatever the prefix",
-    applies: |c| wrong::shows::<AttentionVarlen>(c, align_at_start),
-    spoil: |right, c, b| twisted::<AttentionVarlen>(right, c, b, align_at_start, |s| s),
+    applies: |c| wrong::shows(AttentionVarlen::geometry, c, align_at_start),
+    spoil: |_, c, b| twisted::<AttentionVarlen>(c, b, align_at_start),
 };
 
 fn align_at_start(c: &Case, geo: &mut Geometry) {
@@ -66,13 +65,11 @@ const NEIGHBOUR_SEQUENCE: Mutant = Mutant {
     name: "neighbour-sequence",
     about: "the second sequence reads the keys of the first",
     applies: |c| c.axis("b") > 1 && c.axis("d") >= 8,
-    spoil: |right, c, b| {
-        let twist = |_: &Case, geo: &mut Geometry| {
-            let row = std::mem::replace(&mut geo.k_row, Box::new(|_, _, _| 0));
+    spoil: |_, c, b| {
+        twisted::<AttentionVarlen>(c, b, |_, geo| {
             let first = geo.seqs[0].keys;
-            geo.k_row = Box::new(move |s, j, h| if s == 1 { row(0, j % first, h) } else { row(s, j, h) });
-        };
-        twisted::<AttentionVarlen>(right, c, b, twist, |s| s)
+            finds(geo, move |row, s, j, head| if s == 1 { row(0, j % first, head) } else { row(s, j, head) });
+        })
     },
 };
 
@@ -99,10 +96,6 @@ fn starts(lengths: impl Iterator<Item = usize>) -> Vec<usize> {
 }
 
 impl Attends for AttentionVarlen {
-    const Q: &'static str = "q";
-    const K: &'static str = "k";
-    const V: &'static str = "v";
-
     /// The starts are those of the case; kernels find them in `cu_q` and `cu_k`.
     fn geometry(c: &Case, _: Ints) -> Geometry {
         let [hq, hkv, d] = ["hq", "hkv", "d"].map(|a| c.axis(a));
@@ -111,6 +104,7 @@ impl Attends for AttentionVarlen {
         let cu_k = starts(seqs.iter().map(|s| s.keys));
         let q_row = move |s: usize, i: usize, head: usize| (cu_q[s] + i) * hq + head;
         Geometry {
+            tensors: ["q", "k", "v"],
             visible: masked(&seqs, c.flag("causal"), c.count("window")),
             seqs,
             hq,
@@ -156,7 +150,7 @@ const OP: Op = Op {
     cost,
     derive,
     regions: attention::REGIONS,
-    oracle,
+    oracle: |c, inputs, sink| attention::forward(AttentionVarlen::geometry, c, inputs, sink),
     ..Op::NEW
 };
 
@@ -211,8 +205,4 @@ fn derive(c: &Case, tensor: &str, inputs: &View, rows: Range<usize>, out: &mut [
             })
         }
     }
-}
-
-fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
-    attention::forward::<AttentionVarlen>(c, inputs, sink)
 }

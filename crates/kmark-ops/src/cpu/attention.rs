@@ -1,8 +1,9 @@
-//! Attention on the CPU over any geometry: plain loops, and tiles of queries against tiles of keys with the softmax
-//! carried along, as flash attention does it.
+//! Attention on the CPU over any geometry: tiles of queries against tiles of keys with the softmax carried along, as flash
+//! attention does it.
 
 use super::{CpuImpl, Elem, Real, by_float, exp, max, simd, sum};
-use crate::truth::attention::{Attends, Geometry, Seq};
+use crate::plain::attention as plain;
+use crate::truth::attention::{Attends, Geometry, MakeGeometry, Seq};
 use kmark_core::case::Case;
 use kmark_device::Launch;
 use kmark_device::buffer::{Buffer, Buffers};
@@ -11,31 +12,18 @@ use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::Mutex;
 
-/// What the hash of an impl made of this file depends on.
-const SOURCE: &str = include_str!("attention.rs");
-
 pub const fn naive<A: Attends>() -> CpuImpl {
-    CpuImpl {
-        name: "cpu/naive",
-        about: "plain loops, one thread",
-        source: SOURCE,
-        run: crate::cpu::Run::Bound(bind_naive::<A>),
-    }
+    super::naive(plain::right::<A>, plain::SOURCE)
 }
 
 pub const fn tiled<A: Attends>() -> CpuImpl {
     let about = "tiles of 64 queries and 128 keys, softmax carried along, all cores";
-    CpuImpl { name: "cpu/simd", about, source: SOURCE, run: crate::cpu::Run::Bound(bind_tiled::<A>) }
+    CpuImpl::simd(about, include_str!("attention.rs"), |c, b| bind(A::geometry, c, b))
 }
 
 /// Queries and keys of a tile: the scores of a tile and the keys fit a core's own cache.
 pub const QUERIES: usize = 64;
 pub const KEYS: usize = 128;
-
-/// An integer tensor, as a geometry wants it.
-pub fn ints(buffers: &Buffers, name: &str) -> Vec<i64> {
-    buffers.get(name).read::<i32>().iter().map(|v| *v as i64).collect()
-}
 
 /// A tensor and how its rows lie.
 pub struct Rows<'a, T> {
@@ -50,68 +38,14 @@ impl<'a, T: Elem> Rows<'a, T> {
     pub fn row(&self, row: usize, width: usize) -> &'a [T] {
         &self.data[row * self.pitch..row * self.pitch + width]
     }
-    fn wide(&self, row: usize, width: usize) -> Vec<f64> {
-        self.row(row, width).iter().map(|v| v.up().to_f64()).collect()
-    }
 }
 
-fn bind_naive<A: Attends>(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+/// Knows the geometry as a function, not as a type: it is large, and built for every dtype.
+fn bind(geometry: MakeGeometry, c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let (c, b) = (c.clone(), b.clone());
     by_float!(c.dtype, T => Box::new(move || {
-        let geo = A::geometry(&c, &|name| ints(&b, name));
-        let [q, k, v, o] = [A::Q, A::K, A::V, "o"].map(|name| b.get(name));
-        let lse = c.flag("lse").then(|| b.get("lse"));
-        let (qd, kd, vd) = (q.read::<T>(), k.read::<T>(), v.read::<T>());
-        let mut lse = lse.as_ref().map(|l| l.write());
-        let (q, k, v) = (Rows::new(&qd, &q), Rows::new(&kd, &k), Rows::new(&vd, &v));
-        plain::<T>(&geo, q, k, v, &mut o.write(), o.spec().pitch, lse.as_deref_mut())
-    }))
-}
-
-fn plain<T: Elem>(
-    geo: &Geometry,
-    q: Rows<T>,
-    k: Rows<T>,
-    v: Rows<T>,
-    o: &mut [T],
-    pitch: usize,
-    mut lse: Option<&mut [T::Acc]>,
-) {
-    for (s, seq) in geo.seqs.iter().enumerate() {
-        for i in 0..seq.queries {
-            for head in 0..geo.hq {
-                let row = (geo.q_row)(s, i, head);
-                let query = q.wide(row, geo.dk);
-                let mut out = vec![0.0; geo.dv];
-                let (mut highest, mut total) = (f64::NEG_INFINITY, 0.0);
-                for j in (geo.visible)(s, i) {
-                    let at = (geo.k_row)(s, j, head / geo.group());
-                    let logit: f64 = query.iter().zip(k.wide(at, geo.dk)).map(|(q, k)| q * k).sum::<f64>() * geo.scale;
-                    let raised = logit.max(highest);
-                    let (old, new) = ((highest - raised).exp(), (logit - raised).exp());
-                    highest = raised;
-                    total = total * old + new;
-                    for (out, v) in out.iter_mut().zip(v.wide(at, geo.dv)) {
-                        *out = *out * old + new * v;
-                    }
-                }
-                let inverse = if total > 0.0 { 1.0 / total } else { 0.0 };
-                for (o, out) in o[row * pitch..].iter_mut().zip(&out) {
-                    *o = T::down(T::Acc::from_f64(out * inverse));
-                }
-                if let Some(lse) = &mut lse {
-                    lse[(geo.lse_at)(s, i, head)] = T::Acc::from_f64(highest + total.ln());
-                }
-            }
-        }
-    }
-}
-
-fn bind_tiled<A: Attends>(c: &Case, b: &Buffers) -> Box<dyn Launch> {
-    let (c, b) = (c.clone(), b.clone());
-    by_float!(c.dtype, T => Box::new(move || {
-        let geo = A::geometry(&c, &|name| ints(&b, name));
-        let [q, k, v, o] = [A::Q, A::K, A::V, "o"].map(|name| b.get(name));
+        let geo = geometry(&c, &|name| b.get(name).read::<i32>().iter().map(|v| *v as i64).collect());
+        let ([q, k, v], o) = (geo.tensors.map(|name| b.get(name)), b.get("o"));
         let lse = c.flag("lse").then(|| b.get("lse"));
         let (qd, kd, vd) = (q.read::<T>(), k.read::<T>(), v.read::<T>());
         let (q, k, v) = (Rows::new(&qd, &q), Rows::new(&kd, &k), Rows::new(&vd, &v));

@@ -37,8 +37,6 @@ pub trait Real:
     fn to_f64(self) -> f64;
     fn sqrt(self) -> Self;
     fn ln(self) -> Self;
-    /// The standard library's exponential, for plain loops; vector code uses `rows::exp`.
-    fn exp_exact(self) -> Self;
     fn larger(self, other: Self) -> Self;
     /// e^x by a polynomial that vectorises, for arguments that are not large: accurate to about a unit in the last place.
     fn exp_poly(self) -> Self;
@@ -90,10 +88,6 @@ macro_rules! real {
             #[inline(always)]
             fn ln(self) -> $T {
                 self.ln()
-            }
-            #[inline(always)]
-            fn exp_exact(self) -> $T {
-                self.exp()
             }
             #[inline(always)]
             fn larger(self, other: $T) -> $T {

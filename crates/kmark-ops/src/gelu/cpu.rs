@@ -1,8 +1,7 @@
 //! GELU on the CPU.
 
 use super::{CUBE, ROOT, plain};
-use crate::cpu::{CpuImpl, Elem, Jobs, PIECE, Real, Row, ahead, by_float, each_job, exp, sigmoid, simd};
-use crate::plain::naive;
+use crate::cpu::{CpuImpl, Elem, Jobs, PIECE, Real, Row, ahead, by_float, each_job, exp, naive, sigmoid, simd};
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};

@@ -1,8 +1,7 @@
 //! Products of matrices on the CPU.
 
 use super::{across, plain, scale_spans};
-use crate::cpu::{CpuImpl, Elem, Real, Scales, Side, by_any_float, by_float, round_rows, widen_weight};
-use crate::plain::naive;
+use crate::cpu::{CpuImpl, Elem, Real, Scales, Side, by_any_float, by_float, naive, round_rows, widen_weight};
 use kmark_core::case::Case;
 use kmark_device::buffer::{Buffer, Buffers};
 use kmark_device::cpu::matmul::{Into, Scalar, matmul};

@@ -2,8 +2,7 @@
 //! kernel must do it.
 
 use super::{masked, plain, scaled};
-use crate::cpu::{CpuImpl, Elem, Real, Scales, Side, by_any_float, by_float, round_rows};
-use crate::plain::naive;
+use crate::cpu::{CpuImpl, Elem, Real, Scales, Side, by_any_float, by_float, naive, round_rows};
 use crate::truth::product::BLOCK;
 use kmark_core::case::Case;
 use kmark_device::buffer::{Buffer, Buffers};

@@ -10,7 +10,6 @@ use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::dtype::DType;
 use kmark_core::fill::Fill;
-use kmark_core::gate::Sink;
 use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op};
 use kmark_core::tensor::{TensorSpec, View};
 use std::ops::Range;
@@ -45,7 +44,7 @@ const SCALE_OF_THE_ROW: Mutant = Mutant {
     name: "scale-of-the-row",
     about: "logits are scaled by the root of the cache row's width, not of the head's own",
     applies: |c| c.axis("l") > 1 && width(c) >= 24 && width(c) != 192,
-    spoil: |right, c, b| twisted::<MlaDecode>(right, c, b, |c, geo| geo.scale = 1.0 / (width(c) as f64).sqrt(), |s| s),
+    spoil: |_, c, b| twisted::<MlaDecode>(c, b, |c, geo| geo.scale = 1.0 / (width(c) as f64).sqrt()),
 };
 
 struct MlaDecode;
@@ -59,15 +58,12 @@ fn width(c: &Case) -> usize {
 }
 
 impl Attends for MlaDecode {
-    const Q: &'static str = "q";
-    const K: &'static str = "cache";
-    const V: &'static str = "cache";
-
     fn geometry(c: &Case, ints: Ints) -> Geometry {
         let (h, queries, pages) = (c.axis("h"), c.count("q"), pages(c));
         let seqs = pages.seqs(queries);
         let q_row = move |s: usize, i: usize, head: usize| (s * queries + i) * h + head;
         Geometry {
+            tensors: ["q", "cache", "cache"],
             visible: masked(&seqs, true, 0),
             seqs,
             hq: h,
@@ -117,7 +113,7 @@ const OP: Op = Op {
     cost,
     derive,
     regions: attention::REGIONS,
-    oracle,
+    oracle: |c, inputs, sink| attention::forward(MlaDecode::geometry, c, inputs, sink),
     ..Op::NEW
 };
 
@@ -165,8 +161,4 @@ fn derive(c: &Case, tensor: &str, inputs: &View, rows: Range<usize>, out: &mut [
             fill_keys(spec, c.seed, c.number("scale"), rows, out, |row| pages.kind(&scatter, row))
         }
     }
-}
-
-fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
-    attention::forward::<MlaDecode>(c, inputs, sink)
 }

@@ -1,86 +1,46 @@
-//! Attention done wrong, in the ways that the ops that attend share: mostly a geometry with one twist, computed in f64
-//! and rounded.
+//! Attention done wrong, in the ways that the ops that attend share: mostly a geometry with one twist.
 
-mod softmax;
-
-pub use softmax::{maximum_of_the_row_before, no_maximum, query_in_half};
-
-use super::{Mutant, after, edited, read, write};
-use crate::cpu::attention::ints;
-use crate::truth::attention::{Attends, Geometry, no_integers};
+use super::{Mutant, edited};
+use crate::plain::attention::{How, RIGHT, under, wrong};
+use crate::truth::attention::{Attends, Geometry, MakeGeometry, RowOf, no_integers};
 use kmark_core::case::Case;
+use kmark_core::dtype::DType;
 use kmark_device::Launch;
 use kmark_device::buffer::Buffers;
 use std::ops::Range;
 
-/// Replaces the outputs by those of a geometry that `twist` has changed; `logit` bends each logit.
-pub fn twisted<A: Attends>(
-    right: Box<dyn Launch>,
-    c: &Case,
-    b: &Buffers,
-    twist: fn(&Case, &mut Geometry),
-    logit: fn(f64) -> f64,
-) -> Box<dyn Launch> {
-    let (c, b) = (c.clone(), b.clone());
-    after(right, move || {
-        let mut geo = A::geometry(&c, &|name| ints(&b, name));
-        twist(&c, &mut geo);
-        let (q, k, v) = (read(&b.get(A::Q)), read(&b.get(A::K)), read(&b.get(A::V)));
-        let v_width = b.get(A::V).spec().row_len();
-        let mut o = read(&b.get("o"));
-        let mut lse = c.flag("lse").then(|| read(&b.get("lse")));
-        for s in 0..geo.seqs.len() {
-            for i in 0..geo.seqs[s].queries {
-                for head in 0..geo.hq {
-                    let row = (geo.q_row)(s, i, head);
-                    let row_of = |j| (geo.k_row)(s, j, head / geo.group());
-                    let rows: Vec<usize> = (geo.visible)(s, i).map(row_of).collect();
-                    let q = &q[row * geo.dk..(row + 1) * geo.dk];
-                    let dot = |r: &usize| q.iter().zip(&k[r * geo.dk..]).map(|(q, k)| q * k).sum::<f64>();
-                    let logits: Vec<f64> = rows.iter().map(|r| logit(geo.scale * dot(r))).collect();
-                    let highest = logits.iter().fold(f64::NEG_INFINITY, |m, s| m.max(*s));
-                    let p: Vec<f64> = logits.iter().map(|s| (s - highest).exp()).collect();
-                    let total: f64 = p.iter().sum();
-                    for d in 0..geo.dv {
-                        let sum: f64 = rows.iter().zip(&p).map(|(r, p)| p * v[r * v_width + d]).sum();
-                        o[row * geo.dv + d] = if rows.is_empty() { 0.0 } else { sum / total };
-                    }
-                    if let Some(lse) = &mut lse {
-                        lse[(geo.lse_at)(s, i, head)] = highest + total.ln();
-                    }
-                }
-            }
-        }
-        write(&b.get("o"), &o);
-        if let Some(lse) = lse {
-            write(&b.get("lse"), &lse);
-        }
-    })
+type Twist = fn(&Case, &mut Geometry);
+
+/// The outputs of a geometry that `twist` has changed.
+pub fn twisted<A: Attends>(c: &Case, b: &Buffers, twist: Twist) -> Box<dyn Launch> {
+    wrong(A::geometry, c, b, How { geometry: twist, ..RIGHT })
 }
 
 /// Changes which keys a query sees; `change` gets the keys of the sequence and the right range.
-pub fn sees(geo: &mut Geometry, change: fn(usize, Range<usize>) -> Range<usize>) {
+pub fn sees(geo: &mut Geometry, change: impl Fn(usize, Range<usize>) -> Range<usize> + Send + Sync + 'static) {
     let seqs = geo.seqs.clone();
     let right = std::mem::replace(&mut geo.visible, Box::new(|_, _| 0..0));
     geo.visible = Box::new(move |s, i| change(seqs[s].keys, right(s, i)));
 }
 
+/// Changes where keys are found; `change` gets the right rows, and sequence, position and head of a key.
+pub fn finds(geo: &mut Geometry, change: impl Fn(&RowOf, usize, usize, usize) -> usize + Send + Sync + 'static) {
+    let right = std::mem::replace(&mut geo.k_row, Box::new(|_, _, _| 0));
+    geo.k_row = Box::new(move |s, j, head| change(&right, s, j, head));
+}
+
 /// Whether `twist` shows: enough rows of enough elements change what they see. One narrow row may, by chance, hardly
 /// look at the key that it loses.
-pub fn shows<A: Attends>(c: &Case, twist: fn(&Case, &mut Geometry)) -> bool {
-    let right = A::geometry(c, &no_integers);
-    let mut wrong = A::geometry(c, &no_integers);
+pub fn shows(geometry: MakeGeometry, c: &Case, twist: Twist) -> bool {
+    let [right, mut wrong] = [(); 2].map(|()| geometry(c, &no_integers));
     twist(c, &mut wrong);
-    let places = (0..right.seqs.len()).flat_map(|s| (0..right.seqs[s].queries).map(move |i| (s, i)));
-    let changed = places.filter(|(s, i)| (right.visible)(*s, *i) != (wrong.visible)(*s, *i)).count();
-    changed * right.hq >= 4 && right.dk >= 24
+    let changed = right.rows().filter(|(s, i, _)| (right.visible)(*s, *i) != (wrong.visible)(*s, *i)).count();
+    changed >= 4 && right.dk >= 24
 }
 
 /// Most keys that one query sees.
-fn most_keys<A: Attends>(c: &Case) -> usize {
-    let geo = A::geometry(c, &no_integers);
-    let most = |s: usize| (0..geo.seqs[s].queries).map(|i| (geo.visible)(s, i).len()).max().unwrap_or(0);
-    (0..geo.seqs.len()).map(most).max().unwrap_or(0)
+fn most_keys(geo: &Geometry) -> usize {
+    geo.rows().map(|(s, i, _)| (geo.visible)(s, i).len()).max().unwrap_or(0)
 }
 
 fn drop_sink(_: &Case, geo: &mut Geometry) {
@@ -91,8 +51,8 @@ pub const fn sink_dropped<A: Attends>() -> Mutant {
     Mutant {
         name: "sink-dropped",
         about: "the first key of a sequence is left out",
-        applies: |c| shows::<A>(c, drop_sink),
-        spoil: |right, c, b| twisted::<A>(right, c, b, drop_sink, |s| s),
+        applies: |c| shows(A::geometry, c, drop_sink),
+        spoil: |_, c, b| twisted::<A>(c, b, drop_sink),
     }
 }
 
@@ -107,8 +67,8 @@ pub const fn last_key_lost<A: Attends>() -> Mutant {
     Mutant {
         name: "last-key-lost",
         about: "the last key of a sequence is left out: a partial tile is rounded down",
-        applies: |c| shows::<A>(c, drop_last),
-        spoil: |right, c, b| twisted::<A>(right, c, b, drop_last, |s| s),
+        applies: |c| shows(A::geometry, c, drop_last),
+        spoil: |_, c, b| twisted::<A>(c, b, drop_last),
     }
 }
 
@@ -122,8 +82,8 @@ pub const fn diagonal_missing<A: Attends>() -> Mutant {
     Mutant {
         name: "diagonal-missing",
         about: "a query does not see the key of its own position, except in the last row",
-        applies: |c| shows::<A>(c, drop_diagonal),
-        spoil: |right, c, b| twisted::<A>(right, c, b, drop_diagonal, |s| s),
+        applies: |c| shows(A::geometry, c, drop_diagonal),
+        spoil: |_, c, b| twisted::<A>(c, b, drop_diagonal),
     }
 }
 
@@ -137,8 +97,8 @@ pub const fn window_ignored<A: Attends>() -> Mutant {
     Mutant {
         name: "window-ignored",
         about: "a query sees keys older than the window",
-        applies: |c| shows::<A>(c, ignore_window),
-        spoil: |right, c, b| twisted::<A>(right, c, b, ignore_window, |s| s),
+        applies: |c| shows(A::geometry, c, ignore_window),
+        spoil: |_, c, b| twisted::<A>(c, b, ignore_window),
     }
 }
 
@@ -146,8 +106,11 @@ pub const fn scale_missing<A: Attends>() -> Mutant {
     Mutant {
         name: "scale-missing",
         about: "logits are not scaled",
-        applies: |c| most_keys::<A>(c) > 1 && A::geometry(c, &no_integers).dk >= 8,
-        spoil: |right, c, b| twisted::<A>(right, c, b, |_, geo| geo.scale = 1.0, |s| s),
+        applies: |c| {
+            let geo = A::geometry(c, &no_integers);
+            most_keys(&geo) > 1 && geo.dk >= 8
+        },
+        spoil: |_, c, b| twisted::<A>(c, b, |_, geo| geo.scale = 1.0),
     }
 }
 
@@ -157,10 +120,9 @@ pub const fn large_logits_clipped<A: Attends>() -> Mutant {
         about: "logits are clipped at 3, so that a sink attracts less",
         applies: |c| {
             let geo = A::geometry(c, &no_integers);
-            let rows = geo.hq * geo.seqs.iter().map(|s| s.queries).sum::<usize>();
-            most_keys::<A>(c) > 8 && geo.dk >= 64 && rows >= 4
+            most_keys(&geo) > 8 && geo.dk >= 64 && geo.rows().count() >= 4
         },
-        spoil: |right, c, b| twisted::<A>(right, c, b, |_, _| {}, |s| s.min(3.0)),
+        spoil: |_, c, b| wrong(A::geometry, c, b, How { logit: |s| s.min(3.0), ..RIGHT }),
     }
 }
 
@@ -170,16 +132,14 @@ pub const fn key_heads_interleaved<A: Attends>() -> Mutant {
         about: "query head h takes key head h % hkv, not h / (hq / hkv)",
         applies: |c| {
             let geo = A::geometry(c, &no_integers);
-            geo.hkv > 1 && geo.hq > geo.hkv && most_keys::<A>(c) > 0
+            geo.hkv > 1 && geo.hq > geo.hkv && most_keys(&geo) > 0
         },
-        spoil: |right, c, b| {
-            // The twisted loops divide the query head by the group: with as many key heads as query heads, they name it.
-            let twist = |_: &Case, geo: &mut Geometry| {
+        spoil: |_, c, b| {
+            // The plain loops divide the query head by the group: with as many key heads as query heads, they name it.
+            twisted::<A>(c, b, |_, geo| {
                 let hkv = std::mem::replace(&mut geo.hkv, geo.hq);
-                let right = std::mem::replace(&mut geo.k_row, Box::new(|_, _, _| 0));
-                geo.k_row = Box::new(move |s, j, head| right(s, j, head % hkv));
-            };
-            twisted::<A>(right, c, b, twist, |s| s)
+                finds(geo, move |row, s, j, head| row(s, j, head % hkv));
+            })
         },
     }
 }
@@ -193,24 +153,15 @@ pub const fn lse_in_base_2() -> Mutant {
     }
 }
 
-/// Whether a sequence ends inside a page.
-fn ends_in_a_page(c: &Case, seq: usize) -> bool {
-    !seq.is_multiple_of(c.count("page"))
-}
-
 fn partial_pages<A: Attends>(c: &Case) -> bool {
-    let geo = A::geometry(c, &no_integers);
+    let (geo, page) = (A::geometry(c, &no_integers), c.count("page"));
     // The key that is taken too many is as wide as a loud one is strong: narrow rows may not look at it.
-    geo.dk >= 24 && geo.dv >= 8 && geo.seqs.iter().any(|s| s.keys > 0 && ends_in_a_page(c, s.keys))
+    geo.dk >= 24 && geo.dv >= 8 && geo.seqs.iter().any(|s| !s.keys.is_multiple_of(page))
 }
 
 fn take_one_more(c: &Case, geo: &mut Geometry) {
-    let (page, seqs) = (c.count("page"), geo.seqs.clone());
-    let right = std::mem::replace(&mut geo.visible, Box::new(|_, _| 0..0));
-    geo.visible = Box::new(move |s, i| {
-        let (r, keys) = (right(s, i), seqs[s].keys);
-        if r.end == keys && !keys.is_multiple_of(page) { r.start..r.end + 1 } else { r }
-    });
+    let page = c.count("page");
+    sees(geo, move |keys, r| if r.end == keys && !keys.is_multiple_of(page) { r.start..r.end + 1 } else { r });
 }
 
 pub const fn one_key_too_many<A: Attends>() -> Mutant {
@@ -218,17 +169,13 @@ pub const fn one_key_too_many<A: Attends>() -> Mutant {
         name: "one-key-too-many",
         about: "the slot behind the last key of a partial page is taken as a key",
         applies: partial_pages::<A>,
-        spoil: |right, c, b| twisted::<A>(right, c, b, take_one_more, |s| s),
+        spoil: |_, c, b| twisted::<A>(c, b, take_one_more),
     }
 }
 
 fn take_whole_page(c: &Case, geo: &mut Geometry) {
-    let (page, seqs) = (c.count("page"), geo.seqs.clone());
-    let right = std::mem::replace(&mut geo.visible, Box::new(|_, _| 0..0));
-    geo.visible = Box::new(move |s, i| {
-        let (r, keys) = (right(s, i), seqs[s].keys);
-        if r.end == keys { r.start..keys.next_multiple_of(page) } else { r }
-    });
+    let page = c.count("page");
+    sees(geo, move |keys, r| if r.end == keys { r.start..keys.next_multiple_of(page) } else { r });
 }
 
 pub const fn whole_last_page<A: Attends>() -> Mutant {
@@ -236,7 +183,7 @@ pub const fn whole_last_page<A: Attends>() -> Mutant {
         name: "whole-last-page",
         about: "the last page is taken whole, whatever the length",
         applies: partial_pages::<A>,
-        spoil: |right, c, b| twisted::<A>(right, c, b, take_whole_page, |s| s),
+        spoil: |_, c, b| twisted::<A>(c, b, take_whole_page),
     }
 }
 
@@ -248,13 +195,11 @@ pub const fn wrong_page<A: Attends>() -> Mutant {
             let geo = A::geometry(c, &no_integers);
             geo.seqs.len() > 1 && geo.dk >= 24 && geo.dv >= 8
         },
-        spoil: |right, c, b| {
-            let twist = |c: &Case, geo: &mut Geometry| {
+        spoil: |_, c, b| {
+            twisted::<A>(c, b, |c, geo| {
                 let page = c.count("page");
-                let row = std::mem::replace(&mut geo.k_row, Box::new(|_, _, _| 0));
-                geo.k_row = Box::new(move |s, j, h| if s == 1 && j < page { row(0, j, h) } else { row(s, j, h) });
-            };
-            twisted::<A>(right, c, b, twist, |s| s)
+                finds(geo, move |row, s, j, head| row(if s == 1 && j < page { 0 } else { s }, j, head));
+            })
         },
     }
 }
@@ -267,7 +212,45 @@ pub const fn not_causal<A: Attends>() -> Mutant {
     Mutant {
         name: "not-causal",
         about: "an earlier query token sees the keys of later ones",
-        applies: |c| shows::<A>(c, see_all),
-        spoil: |right, c, b| twisted::<A>(right, c, b, see_all, |s| s),
+        applies: |c| shows(A::geometry, c, see_all),
+        spoil: |_, c, b| twisted::<A>(c, b, see_all),
+    }
+}
+
+/// Large queries meet loud keys with logits beyond 88 where rows are wide enough; f64 holds them.
+fn overflows<A: Attends>(c: &Case) -> bool {
+    c.dtype != DType::F64 && A::geometry(c, &no_integers).dk >= 24
+}
+
+pub const fn no_maximum<A: Attends>() -> Mutant {
+    Mutant {
+        name: "no-maximum",
+        about: "exp of the logits themselves, which f32 cannot hold",
+        applies: overflows::<A>,
+        spoil: |_, c, b| under(A::geometry, c, b, |_, _| 0.0),
+    }
+}
+
+pub const fn maximum_of_the_row_before<A: Attends>() -> Mutant {
+    Mutant {
+        name: "maximum-of-the-row-before",
+        about: "each row subtracts the maximum of the row before it",
+        applies: overflows::<A>,
+        spoil: |_, c, b| under(A::geometry, c, b, |_, before| if before.is_finite() { before } else { 0.0 }),
+    }
+}
+
+/// Loose: weights that compete in a large query feel what is lost, and powers of two lose nothing.
+pub const fn query_in_half<A: Attends>() -> Mutant {
+    Mutant {
+        name: "query-in-half",
+        about: "q times the scale is rounded to 16 bits before the product",
+        applies: |c| {
+            let geo = A::geometry(c, &no_integers);
+            let rows = geo.rows().filter(|(s, i, _)| (geo.visible)(*s, *i).len() >= 16).count();
+            let exact = geo.scale.log2().fract() == 0.0;
+            c.dtype.size() == 2 && !c.flag("lse") && !exact && rows >= 100 && geo.dk >= 24
+        },
+        spoil: |_, c, b| wrong(A::geometry, c, b, How { rounds: true, ..RIGHT }),
     }
 }

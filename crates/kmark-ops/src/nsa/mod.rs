@@ -3,14 +3,14 @@
 use crate::Entry;
 use crate::cpu::attention::{naive, tiled};
 use crate::cuda::{kernel, oracle};
-use crate::mutants::{Mutant, attention as wrong, attention::sees, attention::twisted};
+use crate::mutants::attention::{self as wrong, finds, sees, twisted};
+use crate::mutants::{Mutant, edited};
 use crate::truth::Scatter;
 use crate::truth::attention::{self, Attends, Geometry, Ints, Seq, fill_keys, fill_queries, kind};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::dtype::DType;
 use kmark_core::fill::{Fill, philox};
-use kmark_core::gate::Sink;
 use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op, YES_NO};
 use kmark_core::tensor::{TensorSpec, View};
 use std::ops::Range;
@@ -49,15 +49,15 @@ const DIAGONAL_MISSING: Mutant = Mutant {
     name: "diagonal-missing",
     about: "a token does not see its own key",
     applies: |c| c.flag("causal") && c.axis("s") > 1 && c.axis("d") >= 24,
-    spoil: |right, c, b| twisted::<Nsa>(right, c, b, |_, geo| sees(geo, |_, r| 0..r.end.saturating_sub(1)), |s| s),
+    spoil: |_, c, b| twisted::<Nsa>(c, b, |_, geo| sees(geo, |_, r| 0..r.end.saturating_sub(1))),
 };
 
 const NEWEST_BLOCK_WHOLE: Mutant = Mutant {
     name: "newest-block-whole",
     about: "the newest block is not masked: a token sees keys after its own",
     applies: |c| c.flag("causal") && c.axis("s") > 1 && c.count("block") > 1 && c.axis("d") >= 24,
-    spoil: |right, c, b| {
-        let twist = |c: &Case, geo: &mut Geometry| {
+    spoil: |_, c, b| {
+        twisted::<Nsa>(c, b, |c, geo| {
             let (block, s, hkv) = (c.count("block"), c.axis("s"), c.axis("hkv"));
             let seqs = geo.seqs.clone();
             geo.visible = Box::new(move |n, _| {
@@ -67,8 +67,7 @@ const NEWEST_BLOCK_WHOLE: Mutant = Mutant {
                 let more = (block.min(room)) - (token % block + 1);
                 0..if seqs[n].keys == 0 { 0 } else { seqs[n].keys + more }
             });
-        };
-        twisted::<Nsa>(right, c, b, twist, |s| s)
+        })
     },
 };
 
@@ -76,15 +75,11 @@ const LAST_BLOCK_LOST: Mutant = Mutant {
     name: "last-block-lost",
     about: "the last selected block is left out when there are several",
     applies: |c| c.count("selected") > 1 && c.axis("s") > 2 * c.count("block") && c.axis("d") >= 24,
-    spoil: |right, c, b| {
-        let twist = |c: &Case, geo: &mut Geometry| {
-            let (block, seqs) = (c.count("block"), geo.seqs.clone());
-            geo.visible = Box::new(move |n, _| {
-                let keys = seqs[n].keys;
-                0..if keys > block { (keys - 1) / block * block } else { keys }
-            });
-        };
-        twisted::<Nsa>(right, c, b, twist, |s| s)
+    spoil: |_, c, b| {
+        twisted::<Nsa>(c, b, |c, geo| {
+            let block = c.count("block");
+            sees(geo, move |keys, _| 0..if keys > block { (keys - 1) / block * block } else { keys });
+        })
     },
 };
 
@@ -100,14 +95,12 @@ const BLOCKS_OF_HEAD_0: Mutant = Mutant {
             && blocks > c.count("selected") + 2
             && c.axis("d") >= 24
     },
-    spoil: |right, c, b| {
-        let twist = |c: &Case, geo: &mut Geometry| {
+    spoil: |_, c, b| {
+        twisted::<Nsa>(c, b, |c, geo| {
             let hkv = c.axis("hkv");
-            let row = std::mem::replace(&mut geo.k_row, Box::new(|_, _, _| 0));
             // Rows of a token's heads are adjacent.
-            geo.k_row = Box::new(move |n, j, _| row(n / hkv * hkv, j, 0) + n % hkv);
-        };
-        twisted::<Nsa>(right, c, b, twist, |s| s)
+            finds(geo, move |row, n, j, _| row(n / hkv * hkv, j, 0) + n % hkv);
+        })
     },
 };
 
@@ -117,7 +110,7 @@ const EMPTY_NOT_ZERO: Mutant = Mutant {
     applies: |c| c.flag("empty") && c.axis("s") > 7,
     spoil: |right, c, b| {
         let (s, hq, d) = (c.axis("s"), c.axis("hq"), c.axis("d"));
-        crate::mutants::edited(right, b, "o", move |o| {
+        edited(right, b, "o", move |o| {
             for (row, o) in o.chunks_mut(d).enumerate() {
                 if is_empty(row / hq % s) {
                     o.fill(f64::NAN);
@@ -160,10 +153,6 @@ fn list(c: &Case, row: usize, out: &mut [f64]) {
 }
 
 impl Attends for Nsa {
-    const Q: &'static str = "q";
-    const K: &'static str = "k";
-    const V: &'static str = "v";
-
     /// Every token and key head is a sequence of its own, of the keys in its blocks.
     fn geometry(c: &Case, ints: Ints) -> Geometry {
         let [b, s, hq, hkv, d] = ["b", "s", "hq", "hkv", "d"].map(|a| c.axis(a));
@@ -188,6 +177,7 @@ impl Attends for Nsa {
         let q_row = move |n: usize, _: usize, g: usize| n / hkv * hq + n % hkv * group + g;
         let ends: Vec<usize> = seqs.iter().map(|s| s.keys).collect();
         Geometry {
+            tensors: ["q", "k", "v"],
             visible: Box::new(move |n, _| 0..ends[n]),
             seqs,
             hq: group,
@@ -236,7 +226,7 @@ const OP: Op = Op {
     cost,
     derive,
     regions: attention::REGIONS,
-    oracle,
+    oracle: |c, inputs, sink| attention::forward(Nsa::geometry, c, inputs, sink),
     ..Op::NEW
 };
 
@@ -301,8 +291,4 @@ fn derive(c: &Case, tensor: &str, inputs: &View, rows: Range<usize>, out: &mut [
             fill_keys(spec, c.seed, scale, rows, out, |row| kind(row / hkv % s, s))
         }
     }
-}
-
-fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
-    attention::forward::<Nsa>(c, inputs, sink)
 }

@@ -1,8 +1,7 @@
 //! Quantisation to 8-bit floats on the CPU.
 
 use super::{Blocks, largest, plain, to};
-use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, by_f8, by_short_float, each_job, simd};
-use crate::plain::naive;
+use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, by_f8, by_short_float, each_job, naive, simd};
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};

@@ -1,8 +1,7 @@
 //! Memory traffic on the CPU.
 
 use super::{CHUNK, plain};
-use crate::cpu::{CpuImpl, Elem, Jobs, PIECE, Real, Row, by_float, each_job, put, simd, sum};
-use crate::plain::naive;
+use crate::cpu::{CpuImpl, Elem, Jobs, PIECE, Real, Row, by_float, each_job, naive, put, simd, sum};
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};

@@ -1,8 +1,7 @@
 //! Backward of SwiGLU on the CPU.
 
 use super::plain;
-use crate::cpu::{CpuImpl, Elem, Jobs, PIECE, Real, Row, ahead, by_float, each_job, sigmoid, simd};
-use crate::plain::naive;
+use crate::cpu::{CpuImpl, Elem, Jobs, PIECE, Real, Row, ahead, by_float, each_job, naive, sigmoid, simd};
 use kmark_core::case::Case;
 use kmark_device::buffer::{Buffer, Buffers};
 use kmark_device::{Impl, Launch};

@@ -39,6 +39,8 @@ pub struct Seq {
 
 /// The problem as sequences, each with its queries, its keys and `hq` query heads over `hkv` key heads.
 pub struct Geometry {
+    /// The names of q, k and v. The outputs are `o` and, on request, `lse`.
+    pub tensors: [&'static str; 3],
     pub seqs: Vec<Seq>,
     pub hq: usize,
     pub hkv: usize,
@@ -63,11 +65,11 @@ pub fn no_integers(_: &str) -> Vec<i64> {
     Vec::new()
 }
 
-/// An op that attends: the names of its tensors and its geometry. Its outputs are `o` and, on request, `lse`.
+/// The geometry of a case.
+pub type MakeGeometry = fn(&Case, Ints) -> Geometry;
+
+/// An op that attends. What is large takes its geometry as a [`MakeGeometry`], so that it is built once for all ops.
 pub trait Attends: 'static {
-    const Q: &'static str;
-    const K: &'static str;
-    const V: &'static str;
     fn geometry(c: &Case, ints: Ints) -> Geometry;
 }
 
@@ -96,6 +98,12 @@ pub fn masked(seqs: &[Seq], causal: bool, window: usize) -> Visible {
 impl Geometry {
     pub fn group(&self) -> usize {
         self.hq / self.hkv
+    }
+
+    /// Sequence, position and head of every row of q.
+    pub fn rows(&self) -> impl Iterator<Item = (usize, usize, usize)> {
+        let places = self.seqs.iter().enumerate().flat_map(|(s, seq)| (0..seq.queries).map(move |i| (s, i)));
+        places.flat_map(|(s, i)| (0..self.hq).map(move |head| (s, i, head)))
     }
 
     /// Pairs of a query head's row and a key.
@@ -239,22 +247,22 @@ fn attend(w: &Weights, v: &Rows, keys: Range<usize>, c: &Case, q: &[f64], scale:
 }
 
 /// Output `o` and, if the case has it, `lse`. A row without keys is 0 and minus infinity.
-pub fn forward<A: Attends>(c: &Case, inputs: &View, sink: &dyn Sink) {
-    let ints = |name: &str| inputs.all(name).iter().map(|v| *v as i64).collect();
-    let geo = A::geometry(c, &ints);
+pub fn forward(geometry: MakeGeometry, c: &Case, inputs: &View, sink: &dyn Sink) {
+    let geo = geometry(c, &|name| inputs.all(name).iter().map(|v| *v as i64).collect());
+    let [q_name, k_name, v_name] = geo.tensors;
     let with_lse = c.flag("lse");
     geo.each_head(|s, kv_head| {
         let Seq { queries, keys } = geo.seqs[s];
-        let k = Rows::gather(inputs, A::K, geo.dk, keys, |j| (geo.k_row)(s, j, kv_head));
-        let v = Rows::gather(inputs, A::V, geo.dv, keys, |j| (geo.k_row)(s, j, kv_head));
+        let k = Rows::gather(inputs, k_name, geo.dk, keys, |j| (geo.k_row)(s, j, kv_head));
+        let v = Rows::gather(inputs, v_name, geo.dv, keys, |j| (geo.k_row)(s, j, kv_head));
         (0..geo.group() * queries).into_par_iter().for_each(|n| {
             let (head, i) = (kv_head * geo.group() + n / queries, n % queries);
             let (row, at) = ((geo.q_row)(s, i, head), (geo.lse_at)(s, i, head));
             let keys = (geo.visible)(s, i);
-            let q = inputs.take(A::Q, row * geo.dk, geo.dk);
+            let q = inputs.take(q_name, row * geo.dk, geo.dk);
             let weights = weigh(&q, &k, keys.clone(), geo.scale, c.acc());
             let region = Region::One(u8::from(keys.len() > FEW_KEYS));
-            let shared = if A::K == A::V { q.as_slice() } else { &[] };
+            let shared = if k_name == v_name { q.as_slice() } else { &[] };
             let Output { o, slack, loose } = match &weights {
                 Some(w) => attend(w, &v, keys, c, shared, geo.scale),
                 None => Output { o: vec![0.0; geo.dv], slack: vec![0.0; geo.dv], loose: Vec::new() },

@@ -11,6 +11,7 @@
 // kmark: kernel judge_dk grid=ceil(sk,16)*hkv*b*ceil(d,128) block=128 shared=54528
 // kmark: kernel judge_dv grid=ceil(sk,16)*hkv*b*ceil(d,128) block=128 shared=54528
 #include "attention_dense.cuh"
+#include "loose_truth.cuh"
 
 // ---- The forward's outputs -----------------------------------------------------------------------------------------
 
@@ -156,7 +157,7 @@ template <Gradient WHICH, class T> DEVICE void judge_gradient(const Args& a, u8*
                         Facts f = all_facts(a)[(b * a.hq + head) * a.sq + i];
                         double lse = wide(a.lse.at(b * a.hq + head, i)), logit = scale * s[r][c], p = exp(logit - lse);
                         double rest = 4.0 * u * (fabs(logit) + fabs(lse) + 1.0);
-                        double p_off = p * (row_slack * scale * f.q_norm * k_size + rest);
+                        double p_off = p * (row_slack * scale * f.q_norm * k_size + rest) + least<acc_t>();
                         // A gradient of a key is a sum over all queries of all heads of its group.
                         double terms = QUERIES ? seq.high(i) - seq.low(i) : (double)(a.sq * group);
                         double spread = scale * f.q_norm * k_size / sqrt((double)d), up2 = w_unit * p * (w_unit * p);
@@ -169,7 +170,7 @@ template <Gradient WHICH, class T> DEVICE void judge_gradient(const Args& a, u8*
                         } else {
                             double inner = dp[r][c] - f.delta;
                             weight = p * inner;
-                            weight_off = p_off * fabs(inner) + p * row_slack * (f.dout_norm * v_size + f.delta_size);
+                            weight_off = p_off * fabs(inner) + p * row_slack * (f.dout_norm * v_size + f.delta_size) + least<acc_t>();
                             weight_off += sum_slack(terms) * fabs(weight);
                             double uds2 = w_unit * weight * (w_unit * weight);
                             double below = tiny * tiny * inner * inner + tiny_ds * tiny_ds;

@@ -2,7 +2,7 @@
 
 use super::rounding::{Rounding, SIGMAS, SIGMAS_EQUAL};
 use super::{Geometry, Rows, dense, norm};
-use crate::truth::product::dot;
+use crate::truth::{least, product::dot};
 use kmark_core::case::Case;
 use kmark_core::gate::{Block, Region, Sink, sum_slack};
 use kmark_core::tensor::View;
@@ -67,9 +67,11 @@ struct Query {
     lse: f64,
 }
 
-/// What roundings amount to: the accumulator's unit, the slack of a sum over a row in it, and weights in 16 bits.
+/// What roundings amount to: the accumulator's unit, what it may flush to zero, the slack of a sum over a row in it, and
+/// weights in 16 bits.
 struct Roundoff {
     unit: f64,
+    least: f64,
     row: f64,
     weights: Rounding,
 }
@@ -90,7 +92,7 @@ fn pairs(
     values: &Rows,
     off: &Roundoff,
 ) -> Vec<Pair> {
-    let Roundoff { unit, row: k, weights: Rounding { unit: u, tiny } } = *off;
+    let Roundoff { unit, least, row: k, weights: Rounding { unit: u, tiny } } = *off;
     let products = query.dout.iter().zip(&query.o).map(|(a, b)| a * b);
     let delta = dot(&query.dout, &query.o);
     let delta_size: f64 = products.clone().map(f64::abs).sum();
@@ -108,8 +110,9 @@ fn pairs(
         let dp = dot(&query.dout, values.row(key));
         let inner = dp - delta;
         let ds = p * inner;
-        let p_off = p * (k * geo.scale * q_norm * keys.longest + 4.0 * unit * (logit.abs() + query.lse.abs() + 1.0));
-        let ds_off = p_off * inner.abs() + p * k * (dout_norm * values.longest + delta_size);
+        let logit_off = k * geo.scale * q_norm * keys.longest + 4.0 * unit * (logit.abs() + query.lse.abs() + 1.0);
+        let p_off = p * logit_off + least;
+        let ds_off = p_off * inner.abs() + p * k * (dout_norm * values.longest + delta_size) + least;
         let (up2, uds2, t2) = ((u * p).powi(2), (u * ds).powi(2), tiny * tiny);
         let p = Weight { value: p, off: p_off, tight2: up2 * equal2 + t2, loose2: up2 * (1.0 + spread * spread) + t2 };
         // ds is made of p as it was rounded, and rounded itself. On the way: dp, delta, their difference and product;
@@ -129,7 +132,8 @@ fn pairs(
 pub fn backward(c: &Case, inputs: &View, sink: &dyn Sink) {
     let geo = dense::geometry(c);
     let d = geo.dk;
-    let off = Roundoff { unit: c.acc().unit(), row: sum_slack(c.acc(), d), weights: Rounding::of(c.dtype) };
+    let (unit, row, weights) = (c.acc().unit(), sum_slack(c.acc(), d), Rounding::of(c.dtype));
+    let off = Roundoff { unit, least: least(c.acc()), row, weights };
     let (lse, below) = (inputs.all("lse"), off.weights.tiny * geo.group() as f64);
     geo.each_head(|s, kv_head| {
         let seq = geo.seqs[s];

@@ -24,6 +24,14 @@ pub const LAYOUT: Attr = Attr {
     about: "order of the dimensions: heads before positions, or after",
 };
 
+pub fn check(c: &Case) -> Result<(), String> {
+    super::check(c, "queries", c.axis("b") * c.axis("sq"))
+}
+
+pub fn distinct_rows(c: &Case) -> usize {
+    c.axis("hq") + c.axis("sq") - 1
+}
+
 fn shape(c: &Case, heads: &str, len: &str) -> [usize; 4] {
     let [b, heads, len, d] = ["b", heads, len, "d"].map(|a| c.axis(a));
     if c.attr("layout") == "bhsd" { [b, heads, len, d] } else { [b, len, heads, d] }
@@ -51,6 +59,7 @@ pub fn geometry(c: &Case) -> Geometry {
     };
     let seqs = vec![Seq { queries: sq, keys: sk }; c.axis("b")];
     Geometry {
+        tensors: ["q", "k", "v"],
         visible: masked(&seqs, c.flag("causal"), c.count("window")),
         seqs,
         hq,

@@ -1,0 +1,123 @@
+//! Backward of attention in plain loops, right and wrong.
+
+use crate::mutants::Mutant;
+use crate::plain::{Tensors, plainly};
+use crate::truth::attention::dense;
+use crate::truth::product::dot;
+use kmark_core::case::Case;
+use kmark_device::Launch;
+use kmark_device::buffer::Buffers;
+
+pub fn right(c: &Case, t: &mut Tensors) {
+    plain(c, t, &RIGHT)
+}
+
+/// What kernels get wrong, each as it is right.
+struct How {
+    /// From p, dp, delta, and whether the key is that of the query's own position.
+    ds: fn(f64, f64, f64, bool) -> f64,
+    /// Whether dq is multiplied by the scale.
+    scales: bool,
+    /// Whether head i of a group of n gives to dk and dv.
+    gives: fn(usize, usize) -> bool,
+    /// What dv is made of.
+    dv_from: &'static str,
+    /// Whether dp and delta are rounded.
+    rounds: bool,
+}
+
+const RIGHT: How =
+    How { ds: |p, dp, delta, _| p * (dp - delta), scales: true, gives: |_, _| true, dv_from: "dout", rounds: false };
+
+fn plain(c: &Case, t: &mut Tensors, how: &How) {
+    let geo = dense::geometry(c);
+    let (d, group) = (geo.dk, geo.group());
+    let [q, k, v, o, dout, lse] = ["q", "k", "v", "o", "dout", "lse"].map(|name| t.get(name));
+    let from = t.get(how.dv_from);
+    let round = |v: f64| if how.rounds { c.dtype.round(v) } else { v };
+    let [mut dq, mut dk, mut dv] = [&q, &k, &v].map(|x| vec![0.0; x.len()]);
+    for (s, i, head) in geo.rows() {
+        let (row, lse) = ((geo.q_row)(s, i, head) * d, lse[(geo.lse_at)(s, i, head)]);
+        let [q, o, dout, from] = [&q, &o, &dout, &from].map(|x| &x[row..row + d]);
+        let delta = round(dot(dout, o));
+        let visible = (geo.visible)(s, i);
+        for j in visible.clone() {
+            let key = (geo.k_row)(s, j, head / group) * d;
+            let [k, v] = [&k, &v].map(|x| &x[key..key + d]);
+            let p = (geo.scale * dot(q, k) - lse).exp();
+            let ds = (how.ds)(p, round(dot(dout, v)), delta, j + 1 == visible.end);
+            let (for_q, for_k) = (if how.scales { ds * geo.scale } else { ds }, ds * geo.scale);
+            (0..d).for_each(|x| dq[row + x] += for_q * k[x]);
+            if (how.gives)(head % group, group) {
+                (0..d).for_each(|x| dk[key + x] += for_k * q[x]);
+                (0..d).for_each(|x| dv[key + x] += p * from[x]);
+            }
+        }
+    }
+    t.put("dq", dq);
+    t.put("dk", dk);
+    t.put("dv", dv);
+}
+
+fn wrong(c: &Case, b: &Buffers, how: How) -> Box<dyn Launch> {
+    plainly(c, b, move |c, t| plain(c, t, &how))
+}
+
+pub const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "delta-missing",
+        about: "ds = p * dp: the sum of dout * o is not subtracted",
+        applies: |c| sees_more_than_one_key(c) && c.axis("d") >= 8,
+        spoil: |_, c, b| wrong(c, b, How { ds: |p, dp, _, _| p * dp, ..RIGHT }),
+    },
+    Mutant {
+        name: "ds-unscaled-by-p",
+        about: "ds = dp - delta: the softmax's own derivative is missing",
+        applies: |c| sees_more_than_one_key(c) && c.axis("d") >= 8,
+        spoil: |_, c, b| wrong(c, b, How { ds: |_, dp, delta, _| dp - delta, ..RIGHT }),
+    },
+    Mutant {
+        name: "scale-forgotten",
+        about: "dq lacks the scale of the logits",
+        applies: |c| dense::geometry(c).scale != 1.0 && sees_more_than_one_key(c),
+        spoil: |_, c, b| wrong(c, b, How { scales: false, ..RIGHT }),
+    },
+    Mutant {
+        name: "one-head-of-the-group",
+        about: "dk and dv take the last query head of the group only",
+        applies: |c| c.axis("hq") > c.axis("hkv") && c.axis("d") >= 8,
+        spoil: |_, c, b| wrong(c, b, How { gives: |head, group| head == group - 1, ..RIGHT }),
+    },
+    Mutant {
+        name: "diagonal-missing",
+        about: "a query gives nothing to the key of its own position",
+        applies: |c| c.flag("causal") && sees_more_than_one_key(c) && c.axis("sq") > 1 && c.axis("d") >= 24,
+        spoil: |_, c, b| {
+            let ds = |p, dp, delta, diagonal| if diagonal { 0.0 } else { p * (dp - delta) };
+            wrong(c, b, How { ds, ..RIGHT })
+        },
+    },
+    Mutant {
+        name: "dv-from-o",
+        about: "dv is made of o instead of dout",
+        applies: |_| true,
+        spoil: |_, c, b| wrong(c, b, How { dv_from: "o", ..RIGHT }),
+    },
+];
+
+/// Saturated rows show it: there dp and delta are nearly equal, and what rounding leaves of their difference is its own.
+pub const LOOSE: &[Mutant] = &[Mutant {
+    name: "dp-in-half",
+    about: "dp and delta are rounded to 16 bits before their difference",
+    applies: |c| {
+        let keys = dense::geometry(c).seqs[0].keys;
+        c.dtype.size() == 2 && keys >= 3 && !c.flag("causal") && c.count("window") == 0 && c.axis("d") >= 24
+    },
+    spoil: |_, c, b| wrong(c, b, How { rounds: true, ..RIGHT }),
+}];
+
+/// Otherwise ds is zero whatever is done.
+fn sees_more_than_one_key(c: &Case) -> bool {
+    let geo = dense::geometry(c);
+    (0..c.axis("sq")).any(|i| (geo.visible)(0, i).len() > 1)
+}
