@@ -30,6 +30,9 @@ mod quant_fp8;
 mod rmsnorm;
 mod rmsnorm_bwd;
 mod rope;
+/// The op that CONTRIBUTING adds: built for its test only.
+#[cfg(test)]
+mod scale;
 mod softmax;
 mod softmax_bwd;
 mod softmax_fwd_bwd;
@@ -97,6 +100,36 @@ impl Entry {
     /// Those for a kind of device.
     pub fn impls_on(&self, kind: &str) -> &'static [&'static dyn Impl] {
         if kind == "cuda" { self.cuda } else { self.cpu }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::scale::ENTRY;
+    use kmark_core::case::DEFAULT_SEED;
+    use kmark_core::dtype::DType;
+    use kmark_core::tally::Grade;
+    use kmark_device::cpu::Cpu;
+    use kmark_device::problem::verify;
+
+    /// What a newcomer is told to write is what stands here, and it works.
+    #[test]
+    fn the_op_of_contributing_is_an_op() {
+        let device = Cpu::new("test");
+        for dtype in [DType::F32, DType::Bf16] {
+            let axes = [("m".to_string(), 17), ("n".to_string(), 65)].into();
+            let attrs = [("memory".to_string(), "strided".to_string())].into();
+            let case = ENTRY.op.case(dtype, &axes, &attrs, DEFAULT_SEED).unwrap();
+            let right = verify(&device, ENTRY.op, ENTRY.cpu[0], &case).unwrap();
+            assert_eq!(right.grade, Some(Grade::Tight), "{right:?}");
+            for mutant in crate::mutants::of(&ENTRY, "cpu") {
+                assert!(!verify(&device, ENTRY.op, &mutant, &case).unwrap().ok());
+            }
+        }
+        let told = include_str!("../../../CONTRIBUTING.md");
+        let files =
+            [include_str!("scale/mod.rs"), include_str!("scale/plain.rs"), include_str!("scale/cuda/00_oracle.cu")];
+        files.iter().for_each(|file| assert!(told.contains(file), "CONTRIBUTING.md does not have\n{file}"));
     }
 }
 

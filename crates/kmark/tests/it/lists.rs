@@ -1,6 +1,6 @@
 //! What `list`, `doctor`, `schema`, `completions` and the help print.
 
-use crate::{output, text};
+use crate::{kmark, output, text};
 use serde_json::Value;
 
 fn json(args: &[&str]) -> Value {
@@ -237,4 +237,34 @@ fn help_names_every_promised_flag() {
 fn the_schema_in_the_repository_is_the_program_s() {
     let kept = include_str!("../../../../schema.json");
     assert!(text(&output(&["schema"]).stdout) == kept, "run `kmark schema > schema.json`");
+}
+
+/// The commands of the README that need no GPU, as they stand there.
+#[test]
+fn the_readme_s_commands_work() {
+    let readme = include_str!("../../../../README.md");
+    let block = readme.split("```sh cpu\n").nth(1).expect("a block of them").split("```").next().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let mut ran = 0;
+    for line in block.lines() {
+        let words: Vec<&str> = line.split(" # ").next().unwrap().split_whitespace().collect();
+        let out = kmark(&words[1..]).current_dir(dir.path()).output().unwrap();
+        assert_eq!((words[0], out.status.code()), ("kmark", Some(0)), "{line}\n{}", text(&out.stderr));
+        ran += 1;
+    }
+    assert!(ran >= 6);
+}
+
+/// What can be typed is completed: a word of each kind.
+#[test]
+fn completions_know_the_words() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = text(&output(&["completions", shell]).stdout);
+        for word in ["attention-varlen", "dsv3", "f8e4m3", "cpu/simd", "cublaslt"] {
+            assert!(script.contains(word), "{shell} does not know {word}");
+        }
+    }
+    assert!(json(&["list", "dtypes", "--json"]).as_array().unwrap().len() >= 6);
+    let of = json(&["list", "impls", "softmax", "--json"]);
+    assert!(of.as_array().unwrap().iter().all(|i| i["op"] == "softmax"));
 }
