@@ -47,7 +47,7 @@ class Adapters:
         return Bound(case, adapter, launch)
 
     def release(self) -> None:
-        """A case is over: what its launches kept goes back to the card, where other workers need it."""
+        """A case is over: what its launches kept goes back to the GPU, where other workers need it."""
         torch = sys.modules.get("torch")
         if torch is not None and torch.cuda.is_initialized():
             torch.cuda.empty_cache()

@@ -37,7 +37,7 @@ pub struct Roofs {
     /// The best matrix product, by dtype; where a dtype has none, that of its accumulator counts.
     #[serde(default)]
     pub matrix: BTreeMap<DType, f64>,
-    /// Bytes of the cache before a card's memory, in which as much of what a launch wrote may lie when it ends. Absent
+    /// Bytes of the cache before a GPU's memory, in which as much of what a launch wrote may lie when it ends. Absent
     /// where that is not known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cache_bytes: Option<u64>,

@@ -132,7 +132,7 @@ pub struct Gate<'a> {
     state: Mutex<Findings>,
 }
 
-/// Everything that a comparison found, whoever made it: the gate here, or kernels on a card.
+/// Everything that a comparison found, whoever made it: the gate here, or kernels on a GPU.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
     /// One tally per tensor and region, in the order of the specs.

@@ -359,7 +359,7 @@ pub struct Calibration {
     pub clock_step_ns: f64,
     /// What an empty launch costs, ns. Stated, never subtracted.
     pub empty_launch_ns: f64,
-    /// What two events of a card cost by themselves, ns; it is in no sample. Absent where there are none.
+    /// What two events of a GPU cost by themselves, ns; it is in no sample. Absent where there are none.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub event_pair_ns: Option<f64>,
     /// Measured over expected duration of a launch of known length; near 1.

@@ -25,7 +25,7 @@ pub enum Request {
         #[serde(rename = "impl")]
         impl_name: String,
     },
-    /// Hold the card's inputs and oracle against the host's.
+    /// Hold the GPU's inputs and oracle against the host's.
     Oracle {
         case: Case,
     },

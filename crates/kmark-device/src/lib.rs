@@ -18,13 +18,14 @@ use kmark_core::op::Op;
 use kmark_core::record::{Calibration, Conditions, DeviceId, KernelFigures, Mode, Status};
 use problem::Problem;
 use std::any::Any;
+use std::borrow::Cow;
 
 /// One way to compute an op.
 pub trait Impl: Sync {
     /// `family/rest`; impls of one family share a worker process.
     fn name(&self) -> &str;
     /// One line: the idea.
-    fn about(&self) -> &str;
+    fn about(&self) -> Cow<'_, str>;
     /// Changes whenever the code that computes changes.
     fn hash(&self) -> String;
     /// The kind of device it runs on, as [`DeviceId`] names it.
@@ -51,7 +52,7 @@ impl<T: Impl + ?Sized> Impl for &T {
     fn name(&self) -> &str {
         (**self).name()
     }
-    fn about(&self) -> &str {
+    fn about(&self) -> Cow<'_, str> {
         (**self).about()
     }
     fn hash(&self) -> String {

@@ -18,17 +18,15 @@ pub struct CudaImpl {
     /// Under `src/`.
     pub path: &'static str,
     pub name: &'static str,
-    pub about: &'static str,
     pub source: &'static str,
 }
 
-/// A row: `kernel!("rmsnorm", "01_rows", "the idea")`.
+/// A row: `kernel!("rmsnorm", "01_rows")`. The idea is the first sentence of the file.
 macro_rules! kernel {
-    ($op:literal, $name:literal, $about:literal) => {
+    ($op:literal, $name:literal) => {
         $crate::cuda::CudaImpl {
             path: concat!($op, "/cuda/", $name, ".cu"),
             name: concat!("cuda/", $name),
-            about: $about,
             source: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/", $op, "/cuda/", $name, ".cu")),
         }
     };
@@ -180,8 +178,8 @@ impl Impl for CudaImpl {
     fn name(&self) -> &str {
         self.name
     }
-    fn about(&self) -> &str {
-        self.about
+    fn about(&self) -> Cow<'_, str> {
+        first_sentence(self.source).into()
     }
     fn device(&self) -> &'static str {
         "cuda"
@@ -200,6 +198,13 @@ impl Impl for CudaImpl {
     fn as_any(&self) -> Option<&dyn Any> {
         Some(self)
     }
+}
+
+/// What the comment at the head of a file begins with.
+fn first_sentence(text: &str) -> String {
+    let lines = text.lines().map_while(|l| l.strip_prefix("// ")).take_while(|l| !l.starts_with("kmark: "));
+    let head = lines.collect::<Vec<_>>().join(" ");
+    head.split(". ").next().unwrap_or_default().trim_end_matches('.').to_string()
 }
 
 /// Of a kernel's bytes, of every header that it includes, ours (`kmark.cuh` comes with the prelude) and the user's, and of
@@ -274,8 +279,8 @@ impl Impl for UserKernel {
     fn name(&self) -> &str {
         &self.name
     }
-    fn about(&self) -> &str {
-        "a kernel of your own"
+    fn about(&self) -> Cow<'_, str> {
+        "a kernel of your own".into()
     }
     fn device(&self) -> &'static str {
         "cuda"
@@ -320,6 +325,15 @@ mod tests {
         put("mine.h", "#include <deeper.h>\n\n");
         assert_ne!(second, kernel(&folder).hash());
         std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_kernel_s_idea_is_its_first_sentence() {
+        assert_eq!(
+            first_sentence("// Rows in\n// registers. Long ones twice.\n// kmark: kernel k grid=1\n"),
+            "Rows in registers"
+        );
+        assert_eq!(first_sentence("// Rows.\n// kmark: kernel k grid=1\n// more\n"), "Rows");
     }
 
     #[test]

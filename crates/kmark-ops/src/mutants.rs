@@ -29,7 +29,7 @@ pub struct Mutant {
     pub spoil: Spoil,
 }
 
-/// The mutants of an op on a kind of device: its own, those that every op can have, and on a card those that every kernel
+/// The mutants of an op on a kind of device: its own, those that every op can have, and on a GPU those that every kernel
 /// can have.
 pub fn of(entry: &Entry, device: &str) -> Vec<MutantImpl> {
     let device = if device == "cuda" { "cuda" } else { "cpu" };
@@ -49,13 +49,13 @@ pub fn of(entry: &Entry, device: &str) -> Vec<MutantImpl> {
     all.map(|(name, about, how, grade)| new(name, about, how, grade)).collect()
 }
 
-/// Kernels of a card, launched or compiled wrongly.
+/// Kernels of a GPU, launched or compiled wrongly.
 const WRONG: &[(&str, &str, Wrong)] = &[
     ("last-block-skipped", "the last block of threads does not run", Wrong::LastBlock),
     ("barriers-missing", "threads do not wait for each other, and some are late", Wrong::Race),
 ];
 
-/// Whether the mutant of that name, with `mutant/`, may fault on the card where others give a wrong answer.
+/// Whether the mutant of that name, with `mutant/`, may fault on the GPU where others give a wrong answer.
 pub fn may_fault(name: &str) -> bool {
     WRONG.iter().any(|(wrong, ..)| name.strip_prefix("mutant/") == Some(wrong))
 }
@@ -92,8 +92,8 @@ impl Impl for MutantImpl {
     fn name(&self) -> &str {
         &self.name
     }
-    fn about(&self) -> &str {
-        self.about
+    fn about(&self) -> std::borrow::Cow<'_, str> {
+        self.about.into()
     }
     fn device(&self) -> &'static str {
         self.device

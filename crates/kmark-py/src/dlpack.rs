@@ -74,7 +74,7 @@ struct Keeper {
     _buffer: Buffer,
 }
 
-/// The buffer as a capsule, on device number `ordinal` if it lies on a card.
+/// The buffer as a capsule, on device number `ordinal` if it lies on a GPU.
 pub fn export(py: Python<'_>, buffer: &Buffer, ordinal: i32) -> PyResult<Py<PyAny>> {
     let (device_type, device_id) = if buffer.is_on_device() { (CUDA, ordinal) } else { (CPU, 0) };
     let tensor = Tensor {

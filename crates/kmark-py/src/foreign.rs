@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 
 pub struct Foreign {
     pub address: u64,
-    pub on_card: bool,
+    pub on_gpu: bool,
     pub kind: Kind,
     /// As we name it, or as its library does.
     pub dtype: String,
@@ -28,7 +28,7 @@ impl Foreign {
         let f8 = F8.iter().find(|(code, _)| *code == kind.code && kind.bits == 8).map(|(_, d)| d);
         let dtype = known.or(f8).map_or_else(|| other(kind), |d| d.name().to_string());
         let kind = f8.map_or(kind, |d| dlpack::kind(*d));
-        Foreign { address: place.0, on_card: place.1, kind, dtype, shape, strides, _owner: owner }
+        Foreign { address: place.0, on_gpu: place.1, kind, dtype, shape, strides, _owner: owner }
     }
 
     /// A tensor in the form of DLPack, which counts strides in elements.

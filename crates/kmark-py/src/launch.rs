@@ -90,8 +90,8 @@ impl Impl for PythonImpl {
     fn name(&self) -> &str {
         &self.name
     }
-    fn about(&self) -> &str {
-        "a Python adapter"
+    fn about(&self) -> std::borrow::Cow<'_, str> {
+        "a Python adapter".into()
     }
     /// The host states it, which has read the adapter's file.
     fn hash(&self) -> String {
@@ -220,7 +220,7 @@ impl Launch for PythonLaunch {
 
     fn returned(&self) -> Option<Vec<Span>> {
         let arrays = Python::attach(|py| self.read(py)).unwrap_or_default();
-        let dense = arrays.iter().map(|(_, a)| a).filter(|a| a.on_card && a.is_dense());
+        let dense = arrays.iter().map(|(_, a)| a).filter(|a| a.on_gpu && a.is_dense());
         Some(dense.map(Foreign::span).collect())
     }
 

@@ -8,12 +8,12 @@ use pyo3::prelude::*;
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-/// Bytes in use: the host's, and those that torch's allocator has handed out on a card.
+/// Bytes in use: the host's, and those that torch's allocator has handed out on a GPU.
 #[derive(Clone, Copy, Default)]
 struct Live([i64; 2]);
 
-const KINDS: [&str; 2] = ["the host's", "the card's"];
-/// What may be kept beside: caches that fill slowly. The allocator on a card is exact, the host's is not.
+const KINDS: [&str; 2] = ["the host's", "the GPU's"];
+/// What may be kept beside: caches that fill slowly. The allocator on a GPU is exact, the host's is not.
 const LEAK_BYTES: [i64; 2] = [64 << 20, 1 << 20];
 /// Growth after which garbage is collected, and how many launches go by between two looks.
 const GARBAGE_BYTES: i64 = 256 << 20;
@@ -59,7 +59,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// `ordinal` of the card that it uses, if it does.
+    /// `ordinal` of the GPU that it uses, if it does.
     pub fn new(ordinal: Option<i32>) -> Page {
         thread_local!(static NEXT: std::cell::Cell<u64> = const { std::cell::Cell::new(1) });
         Page { id: NEXT.replace(NEXT.get() + 1), ordinal }

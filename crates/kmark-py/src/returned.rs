@@ -56,8 +56,8 @@ pub fn check(buffers: &Buffers, output: usize, array: &Foreign) -> Result<(), St
     if array.shape.iter().map(|n| *n as usize).ne(spec.shape.iter().copied()) {
         return Err(format!("{name} was returned with shape {:?}, not {:?}", array.shape, spec.shape));
     }
-    if array.on_card != buffer.is_on_device() {
-        let (is, should) = if array.on_card { ("a GPU", "the host") } else { ("the host", "the GPU") };
+    if array.on_gpu != buffer.is_on_device() {
+        let (is, should) = if array.on_gpu { ("a GPU", "the host") } else { ("the host", "the GPU") };
         return Err(format!("{name} was returned in the memory of {is}, not of {should}"));
     }
     let inputs = buffers.0.iter().filter(|b| b.spec().role == Role::In);
@@ -110,10 +110,10 @@ impl Returned {
         Returned { output, array, glimpses: Vec::new() }
     }
 
-    /// Notes elements at random places, and the last. A card is looked at by its own engine.
+    /// Notes elements at random places, and the last. A GPU is looked at by its own engine.
     pub fn glimpse(&mut self) {
         let elems = self.array.elems();
-        if self.array.on_card || elems == 0 {
+        if self.array.on_gpu || elems == 0 {
             return;
         }
         let places = (1..GLIMPSES).map(|_| (random() % elems as u64) as usize).chain([elems - 1]);

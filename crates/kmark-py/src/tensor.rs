@@ -62,7 +62,7 @@ impl Tensor {
         if self.buffer.is_on_device() { (dlpack::CUDA, self.ordinal) } else { (dlpack::CPU, 0) }
     }
 
-    /// What NumPy takes an array from; there is none for memory of a card, nor for types that NumPy has not.
+    /// What NumPy takes an array from; there is none for memory of a GPU, nor for types that NumPy has not.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let (spec, kind) = (self.buffer.spec(), dlpack::kind(self.buffer.spec().dtype));
@@ -72,7 +72,7 @@ impl Tensor {
             _ => 'u', // as bytes
         };
         if self.buffer.is_on_device() {
-            let message = format!("{} lies on a card, where NumPy does not reach", spec.name);
+            let message = format!("{} lies on a GPU, where NumPy does not reach", spec.name);
             return Err(pyo3::exceptions::PyAttributeError::new_err(message));
         }
         let size = i64::from(kind.bits / 8);

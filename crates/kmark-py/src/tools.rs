@@ -87,7 +87,7 @@ impl Tools {
         let _ = self.disable.call0(py);
     }
 
-    /// Bytes that torch has handed out on the current card.
+    /// Bytes that torch has handed out on the current GPU.
     pub fn card_bytes(&self, py: Python<'_>, ordinal: i32) -> Option<i64> {
         let stats = self.torch.get()?.memory.as_ref()?.call1(py, (ordinal,)).ok()?;
         let current =

@@ -75,8 +75,8 @@ impl Impl for FaultImpl {
     fn name(&self) -> &str {
         self.name
     }
-    fn about(&self) -> &str {
-        self.about
+    fn about(&self) -> std::borrow::Cow<'_, str> {
+        self.about.into()
     }
     fn hash(&self) -> String {
         self.right.hash()

@@ -9,7 +9,7 @@ use kmark_core::case::Case;
 use kmark_core::record::{Mode, Status, Times};
 use kmark_core::stop::Stop;
 use kmark_core::wire::{PROTOCOL, Reply, Request};
-use kmark_device::cuda::{CardProblem, Cuda};
+use kmark_device::cuda::{Cuda, GpuProblem};
 use kmark_device::inherited::take_pipe;
 use kmark_device::measure::{Outcome, Stage};
 use kmark_device::problem::{self, verify};
@@ -181,8 +181,7 @@ impl Worker<'_> {
                 let entry = kmark_ops::find(&case.op).ok_or_else(|| Fault::new(Status::Unavailable, "no such op"))?;
                 let cuda =
                     kind_of::<Cuda>(self.device()?).ok_or_else(|| Fault::new(Status::Unsupported, "needs a GPU"))?;
-                let problems =
-                    CardProblem::new(cuda, entry.op, &case, entry.op.value_seed(&case, 0))?.against_host()?;
+                let problems = GpuProblem::new(cuda, entry.op, &case, entry.op.value_seed(&case, 0))?.against_host()?;
                 Reply::Compared { problems, busy_ns: busy() }
             }
             Request::Prepare { case, impl_name, mode, check, anew } => {

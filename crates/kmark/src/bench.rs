@@ -81,7 +81,7 @@ impl Bench<'_> {
         turns.into_iter().map(|t| t.record).collect()
     }
 
-    /// Holds the card's oracle of a case against the host's: what differs, one line each.
+    /// Holds the GPU's oracle of a case against the host's: what differs, one line each.
     pub fn oracle(&mut self, planned: &Planned) -> Result<Vec<String>, Fault> {
         let request = Request::Oracle { case: planned.case.clone() };
         match self.workers.ask("oracle", &request, self.limits(planned))? {
@@ -107,15 +107,15 @@ impl Bench<'_> {
     /// Why this case cannot be run here at all, known before anything is allocated.
     pub fn too_large(&self, planned: &Planned) -> Option<Fault> {
         let mut needs = problem::bytes(planned.entry.op, &planned.case);
-        let on_card = self.workers.hellos.values().filter_map(|h| h.memory).min();
-        // The oracle, the allocator and the system need room, too; on a card only the first two.
+        let on_gpu = self.workers.hellos.values().filter_map(|h| h.memory).min();
+        // The oracle, the allocator and the system need room, too; on a GPU only the first two.
         let mut spare = (256 << 20) + needs / 16;
-        if on_card.is_some() {
+        if on_gpu.is_some() {
             // Every process holds the case in memory of its own.
             needs *= self.seats_of(planned).len() as u64;
             spare = (8 << 20) + needs / 16;
         }
-        let available = on_card.unwrap_or_else(crate::env::available_memory);
+        let available = on_gpu.unwrap_or_else(crate::env::available_memory);
         (needs + spare > available).then(|| {
             let message = format!("needs {} of memory; {} are available", units::bytes(needs), units::bytes(available));
             Fault::new(Status::OutOfMemory, message)
@@ -125,13 +125,13 @@ impl Bench<'_> {
     fn limits(&self, planned: &Planned) -> Limits {
         let bytes = planned.entry.op.tensor_bytes(&planned.case);
         let flops = planned.entry.op.cost(&planned.case).flops;
-        let on_card = self.workers.device() != Choice::Cpu;
+        let on_gpu = self.workers.device() != Choice::Cpu;
         // Plain loops and the oracle pass through memory at some 20 MB/s at the worst, and compute at 200 MFLOP/s; on a
-        // card it is a thousand times as much.
-        let (rate, speed) = if on_card { (2e10, 2e11) } else { (2e7, 2e8) };
+        // GPU it is a thousand times as much.
+        let (rate, speed) = if on_gpu { (2e10, 2e11) } else { (2e7, 2e8) };
         let time = self.deadline + Duration::from_secs_f64(bytes as f64 / rate + flops as f64 / speed);
         // A process that uses a GPU maps much that it does not fill.
-        let more = if on_card { 4 * WORKER_MEMORY } else { 0 };
+        let more = if on_gpu { 4 * WORKER_MEMORY } else { 0 };
         Limits { time, memory: 3 * bytes + WORKER_MEMORY + more }
     }
 

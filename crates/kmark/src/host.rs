@@ -90,7 +90,7 @@ impl Workers {
             Ok(Reply::Failed { status, message, busy_ns }) => {
                 self.busy += Duration::from_nanos(busy_ns);
                 if status == Status::Crashed {
-                    self.forget(family); // a fault on a card leaves nothing there that works
+                    self.forget(family); // a fault on a GPU leaves nothing there that works
                 }
                 Err(Fault::new(status, message))
             }

@@ -56,8 +56,8 @@ impl Impl for PythonImpl {
     fn name(&self) -> &str {
         &self.name
     }
-    fn about(&self) -> &str {
-        &self.about
+    fn about(&self) -> std::borrow::Cow<'_, str> {
+        (&*self.about).into()
     }
     fn hash(&self) -> String {
         self.hash.clone()

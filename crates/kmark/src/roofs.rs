@@ -21,6 +21,11 @@ pub const PATTERNS: [&str; 4] = ["copy", "read", "write", "triad"];
 /// A case that computes more than this per byte may be limited by it.
 const FLOPS_PER_BYTE: u64 = 4;
 
+/// Bytes of a tensor of f32 that memory is measured on. On a CPU beyond the cache that one program can count on, small
+/// enough to take a second; on a small GPU less, so that three leave room.
+const HOST_BYTES: u64 = 64 << 20;
+const GPU_BYTES: u64 = 4 << 30;
+
 /// How large the measurement is on a kind of device.
 struct Scale {
     /// Elements of a tensor of f32.
@@ -33,12 +38,10 @@ struct Scale {
 impl Scale {
     fn of(device: Choice, workers: &Workers) -> Scale {
         match device {
-            // 64 MiB a tensor: beyond the cache that one program can count on, small enough to take a second.
-            Choice::Cpu => Scale { elems: 16 << 20, side: 1024, budget: Duration::from_millis(250) },
-            // 4 GiB a tensor, on a small card what leaves room for three.
+            Choice::Cpu => Scale { elems: HOST_BYTES / 4, side: 1024, budget: Duration::from_millis(250) },
             Choice::Cuda(_) => {
                 let memory = workers.hellos.values().filter_map(|h| h.memory).min().unwrap_or(u64::MAX);
-                Scale { elems: (memory / 32).min(1 << 30), side: 8192, budget: Duration::from_millis(400) }
+                Scale { elems: (memory / 8).min(GPU_BYTES) / 4, side: 8192, budget: Duration::from_millis(400) }
             }
         }
     }

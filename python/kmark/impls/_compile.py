@@ -14,7 +14,7 @@ def compiled(case: Any, f: Launch, **options: Any) -> Launch:
     """`f` by torch.compile for this case alone, in the default mode but for `options` of the compiler.
 
     It is called once here. Shapes are static and what it closes over stays: no later call compiles again. Kernels may
-    come from Inductor's cache, choices between them may not: another run could have made them on a busy card."""
+    come from Inductor's cache, choices between them may not: another run could have made them on a busy GPU."""
     import torch
 
     global _LAST

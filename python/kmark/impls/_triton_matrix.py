@@ -66,7 +66,7 @@ def _gemm(
             sb = tl.load(b_scale + tile_n * BN // 128 * bs_n + start // BK * bs_k)
             sums += tl.dot(x, y) * (sa * sb)[:, None]
         else:
-            # The sums of fp8 products are short on the card: they are brought into f32 after every block.
+            # The sums of fp8 products are short on the GPU: they are brought into f32 after every block.
             sums = tl.dot(x, y, sums, input_precision=PRECISION, max_num_imprecise_acc=BK)
     if SCALE == "tensor":
         sums *= tl.load(a_scale) * tl.load(b_scale)

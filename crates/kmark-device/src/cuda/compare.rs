@@ -1,8 +1,8 @@
-//! The card's inputs and oracle held against the host's, element by element: what makes a verdict on the card as good as
+//! The GPU's inputs and oracle held against the host's, element by element: what makes a verdict on the GPU as good as
 //! one on the host.
 
 use super::memory::Raw;
-use super::problem::{Ask, CardProblem};
+use super::problem::{Ask, GpuProblem};
 use crate::Fault;
 use crate::problem::Problem;
 use kmark_core::fill::Fill;
@@ -11,16 +11,16 @@ use kmark_core::tally::allowed;
 use kmark_core::tensor::{TensorSpec, View};
 use std::sync::Mutex;
 
-impl CardProblem {
-    /// Holds the card's inputs and oracle against the host's, element by element: one line for each tensor that differs.
+impl GpuProblem {
+    /// Holds the GPU's inputs and oracle against the host's, element by element: one line for each tensor that differs.
     pub fn against_host(&self) -> Result<Vec<String>, Fault> {
         let host = crate::cpu::host_problem(self.op, &self.case, self.seed)?;
         let mut problems = Vec::new();
         for (i, spec) in self.specs.iter().enumerate().filter(|(_, s)| s.role.is_input()) {
-            let (card, ours) = (self.buffers.0[i].read::<u8>(), host.buffers().0[i].read::<u8>());
-            problems.extend(input_difference(spec, &card, &ours));
+            let (gpu, ours) = (self.buffers.0[i].read::<u8>(), host.buffers().0[i].read::<u8>());
+            problems.extend(input_difference(spec, &gpu, &ours));
         }
-        // The host's oracle on the card's own inputs: a derived input may differ in its last bit.
+        // The host's oracle on the GPU's own inputs: a derived input may differ in its last bit.
         let copies: Vec<_> = self.buffers.0.iter().map(|b| b.read::<u8>()).collect();
         let bytes = copies.iter().zip(&self.specs).map(|(c, s)| s.role.is_input().then_some(&**c)).collect();
         let collect = Collect::new(&self.specs);
@@ -89,8 +89,8 @@ impl Sink for Collect<'_> {
 }
 
 /// Filled inputs have the same bits. Derived ones may round a last bit otherwise where a function (exp, cos) does.
-fn input_difference(spec: &TensorSpec, card: &[u8], host: &[u8]) -> Option<String> {
-    if card == host {
+fn input_difference(spec: &TensorSpec, gpu: &[u8], host: &[u8]) -> Option<String> {
+    if gpu == host {
         return None;
     }
     let values = |bytes: &[u8]| {
@@ -98,7 +98,7 @@ fn input_difference(spec: &TensorSpec, card: &[u8], host: &[u8]) -> Option<Strin
         spec.read(bytes, 0, &mut v);
         v
     };
-    let (a, b) = (values(card), values(host));
+    let (a, b) = (values(gpu), values(host));
     // A sum over many terms in another order is off by units of what was summed, not of what is left of it.
     let largest = b.iter().filter(|v| v.is_finite()).fold(0.0, |m: f64, v| m.max(v.abs()));
     let near = |(a, b): (&f64, &f64)| {
@@ -129,17 +129,17 @@ fn input_difference(spec: &TensorSpec, card: &[u8], host: &[u8]) -> Option<Strin
 
 /// Expectations may differ by a thousandth of what a kernel is allowed (by all of it in f64, where both oracles round
 /// as the kernel does), slack by a millionth of itself, regions not at all.
-fn oracle_difference(spec: &TensorSpec, host: &Dumped, card: &Dumped) -> Option<String> {
+fn oracle_difference(spec: &TensorSpec, host: &Dumped, gpu: &Dumped) -> Option<String> {
     let share = if spec.dtype == kmark_core::dtype::DType::F64 { 1.0 } else { 1e-3 };
     let same = |i: usize| {
-        let (a, b, sa, sb) = (card.expect[i], host.expect[i], card.slack[i], host.slack[i]);
+        let (a, b, sa, sb) = (gpu.expect[i], host.expect[i], gpu.slack[i], host.slack[i]);
         if sb == f64::INFINITY {
             return sa == f64::INFINITY;
         }
         let expect = a == b || (a - b).abs() <= share * allowed(spec.dtype, b, sb);
         let near = |a: f64, b: f64| a == b || (a - b).abs() <= 1e-6 * b.abs();
-        let slack = near(sa, sb) && near(card.loose[i], host.loose[i]);
-        expect && slack && card.region[i] == host.region[i]
+        let slack = near(sa, sb) && near(gpu.loose[i], host.loose[i]);
+        expect && slack && gpu.region[i] == host.region[i]
     };
     let wrong: Vec<usize> = (0..host.expect.len()).filter(|i| !same(*i)).collect();
     wrong.first().map(|&i| {
@@ -149,10 +149,10 @@ fn oracle_difference(spec: &TensorSpec, host: &Dumped, card: &Dumped) -> Option<
             wrong.len(),
             host.expect.len(),
             spec.place(i),
-            card.expect[i],
-            card.slack[i],
-            card.loose[i],
-            card.region[i],
+            gpu.expect[i],
+            gpu.slack[i],
+            gpu.loose[i],
+            gpu.region[i],
             host.expect[i],
             host.slack[i],
             host.loose[i],

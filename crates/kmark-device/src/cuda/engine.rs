@@ -186,7 +186,7 @@ impl Engine {
         self.queue.launch(function, &shape, params)
     }
 
-    /// Blocks for `work` items, one thread each, at most enough to fill the card a few times: kernels loop.
+    /// Blocks for `work` items, one thread each, at most enough to fill the GPU a few times: kernels loop.
     fn blocks(&self, work: usize) -> u32 {
         (work.div_ceil(256)).clamp(1, self.sms as usize * 16) as u32
     }

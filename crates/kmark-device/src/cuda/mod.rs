@@ -28,7 +28,7 @@ pub use nvml::{Nvml, State};
 pub use nvrtc::Nvrtc;
 pub use oracle::{compile_oracle, oracle_name};
 pub use prelude::{For, prelude};
-pub use problem::CardProblem;
+pub use problem::GpuProblem;
 pub use program::{KernelFile, Program, Text, Wrong};
 
 use crate::buffer::Buffers;
@@ -159,7 +159,7 @@ impl Device for Cuda {
     }
 
     fn problem(&self, op: &'static Op, case: &Case, seed: u64) -> Result<Box<dyn Problem>, Fault> {
-        Ok(Box::new(CardProblem::new(self, op, case, seed)?))
+        Ok(Box::new(GpuProblem::new(self, op, case, seed)?))
     }
 
     fn now_ns(&self) -> u64 {

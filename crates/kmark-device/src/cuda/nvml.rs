@@ -1,4 +1,4 @@
-//! NVML: what the card is and does while kernels run. Absent in some containers; then nothing is known and nothing fails.
+//! NVML: what the GPU is and does while kernels run. Absent in some containers; then nothing is known and nothing fails.
 
 use super::library::{Library, functions};
 use kmark_core::record::Conditions;
@@ -50,7 +50,7 @@ const THROTTLES: [(u64, &str); 5] = [
     (0x80, "power brake"),
 ];
 
-/// What NVML says of a card; what it does not know is absent.
+/// What NVML says of a GPU; what it does not know is absent.
 #[derive(Clone, Debug, Default)]
 pub struct State {
     pub power_w: Option<f64>,
@@ -99,7 +99,7 @@ impl Nvml {
         (code == 0).then_some(handle)
     }
 
-    /// What the card is and does now.
+    /// What the GPU is and does now.
     pub fn state(&self, uuid: &str) -> Option<State> {
         let device = self.handle(uuid)?;
         let number = |get: &dyn Fn(*mut c_uint) -> c_int| {
@@ -131,7 +131,7 @@ impl Nvml {
     }
 }
 
-/// Looks at a card every few milliseconds, on a thread of its own, and keeps the extremes.
+/// Looks at a GPU every few milliseconds, on a thread of its own, and keeps the extremes.
 pub struct Watch {
     seen: Arc<Mutex<Option<Conditions>>>,
     stop: Arc<AtomicBool>,

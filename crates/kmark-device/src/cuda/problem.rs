@@ -1,4 +1,4 @@
-//! A case laid out in a card's memory: filled, derived, poisoned and judged there, by the op's CUDA oracle. Only tallies
+//! A case laid out in a GPU's memory: filled, derived, poisoned and judged there, by the op's CUDA oracle. Only tallies
 //! come back to the host.
 
 use super::Cuda;
@@ -23,7 +23,7 @@ use kmark_core::tally::{Element, Grade, PLACES, Tally};
 use kmark_core::tensor::{Role, TensorSpec, View};
 use std::sync::Arc;
 
-pub struct CardProblem {
+pub struct GpuProblem {
     pub(super) cuda: Cuda,
     pub(super) op: &'static Op,
     pub(super) case: Case,
@@ -48,8 +48,8 @@ pub(super) enum Ask {
     Dump { expect: Address, slack: Address, loose: Address, region: Address },
 }
 
-impl CardProblem {
-    pub fn new(cuda: &Cuda, op: &'static Op, case: &Case, seed: u64) -> Result<CardProblem, Fault> {
+impl GpuProblem {
+    pub fn new(cuda: &Cuda, op: &'static Op, case: &Case, seed: u64) -> Result<GpuProblem, Fault> {
         let specs = op.tensors(case);
         let blocks =
             specs.iter().map(|s| Block::new(cuda.queue(), s).map(Arc::new)).collect::<Result<Vec<_>, Fault>>()?;
@@ -59,7 +59,7 @@ impl CardProblem {
         for spec in &specs {
             pristine.push((spec.role == Role::InOut).then(|| Raw::new(cuda.queue(), spec.bytes())).transpose()?);
         }
-        let mut problem = CardProblem {
+        let mut problem = GpuProblem {
             cuda: cuda.clone(),
             op,
             case: case.clone(),
@@ -265,7 +265,7 @@ impl CardProblem {
     }
 }
 
-impl Problem for CardProblem {
+impl Problem for GpuProblem {
     fn buffers(&self) -> &Buffers {
         &self.buffers
     }

@@ -1,4 +1,4 @@
-//! How a launch is timed on a card, and whether the card's timers can be trusted.
+//! How a launch is timed on a GPU, and whether the GPU's timers can be trusted.
 //!
 //! Cold: memory prepared, cache flushed, then a kernel that holds the stream until the host has enqueued everything, so
 //! that no gap between launches enters the interval; stamps of the multiprocessors' clocks stand outside the two events,
@@ -103,7 +103,7 @@ fn pair_ns(cuda: &Cuda) -> Result<f64, Fault> {
 }
 
 /// While the stream is held, nothing that a launch enqueued on it can run: outputs that change meanwhile were written from
-/// another stream. And once the stream is done, so must the whole card be.
+/// another stream. And once the stream is done, so must the whole GPU be.
 pub fn check_order(cuda: &Cuda, launch: &mut dyn Launch, buffers: &Buffers) -> Result<(), Fault> {
     let Some(returned) = launch.returned() else { return Ok(()) };
     let (queue, engine) = (cuda.queue(), cuda.engine());
@@ -127,7 +127,7 @@ pub fn check_order(cuda: &Cuda, launch: &mut dyn Launch, buffers: &Buffers) -> R
     drop(hold);
     queue.wait()?;
     if !engine.was_released() {
-        return Ok(()); // it waited for the card; sampling says so
+        return Ok(()); // it waited for the GPU; sampling says so
     }
     if before != after {
         let message = "launches on another stream than the current one, which is the one that is timed";
@@ -211,7 +211,7 @@ const TIMERS_OFF: f64 = 0.005;
 const TRIES: usize = 20;
 
 /// What an empty kernel costs between two events; whether a kernel of known duration is measured as such; whether the
-/// event timer, the card's global timer and the host's clock agree.
+/// event timer, the GPU's global timer and the host's clock agree.
 pub fn calibrate(cuda: &Cuda) -> Result<Calibration, Fault> {
     let (queue, engine) = (cuda.queue(), cuda.engine());
     let words = Raw::new(queue, 24)?;
@@ -269,8 +269,8 @@ pub fn calibrate(cuda: &Cuda) -> Result<Calibration, Fault> {
     Err(Fault::new(
         Status::Unavailable,
         format!(
-            "the card's timers cannot be trusted, so nothing is measured: a kernel of known duration took \
-             {known_launch_ratio:.4} times as long by events as by the card's timer, and events differ from the host's \
+            "the GPU's timers cannot be trusted, so nothing is measured: a kernel of known duration took \
+             {known_launch_ratio:.4} times as long by events as by the GPU's timer, and events differ from the host's \
              clock by the factor {timer_ratio:.4}"
         ),
     ))

@@ -16,11 +16,7 @@ pub const ENTRY: Entry = Entry {
     op: &OP,
     cpu: cpu::IMPLS,
     oracle: oracle!("add_rmsnorm"),
-    cuda: &[&kernel!(
-        "add_rmsnorm",
-        "01_rows",
-        "The sum of two rows in the registers of a block, a short one in those of a warp or less: one pass over memory"
-    )],
+    cuda: &[&kernel!("add_rmsnorm", "01_rows")],
     mutants: plain::MUTANTS,
     loose: plain::LOOSE,
 };

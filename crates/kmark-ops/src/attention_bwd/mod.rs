@@ -17,18 +17,7 @@ pub const ENTRY: Entry = Entry {
     op: &OP,
     cpu: cpu::IMPLS,
     oracle: oracle!("attention_bwd"),
-    cuda: &[
-        &kernel!(
-            "attention_bwd",
-            "01_flash",
-            "The gradients of attention on mma.sync: a kernel for dk and dv, one for dq, each makes p and ds again in registers (dk and dv from transposed logits, so that no weight passes through shared memory); no sum is shared between blocks"
-        ),
-        &kernel!(
-            "attention_bwd",
-            "01_fma",
-            "The gradients of attention in f32 or f64 with plain multiply-adds: one kernel for dq, one for dk and dv, each makes p and ds again; no sum is shared between blocks"
-        ),
-    ],
+    cuda: &[&kernel!("attention_bwd", "01_flash"), &kernel!("attention_bwd", "01_fma")],
     mutants: plain::MUTANTS,
     loose: plain::LOOSE,
 };

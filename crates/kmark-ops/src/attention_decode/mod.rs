@@ -17,11 +17,7 @@ pub const ENTRY: Entry = Entry {
     op: &OP,
     cpu: &[&naive::<AttentionDecode>(), &tiled::<AttentionDecode>()],
     oracle: oracle!("attention_decode"),
-    cuda: &[&kernel!(
-        "attention_decode",
-        "01_split_kv",
-        "Flash decoding: a block per sequence, key head and split of the keys, all queries that share the head in one tile (heads of a group, new tokens); a second kernel puts the splits together"
-    )],
+    cuda: &[&kernel!("attention_decode", "01_split_kv")],
     mutants: &[
         wrong::sink_dropped::<AttentionDecode>(),
         wrong::last_key_lost::<AttentionDecode>(),

@@ -18,18 +18,7 @@ pub const ENTRY: Entry = Entry {
     op: &OP,
     cpu: &[&naive::<AttentionVarlen>(), &tiled::<AttentionVarlen>()],
     oracle: oracle!("attention_varlen"),
-    cuda: &[
-        &kernel!(
-            "attention_varlen",
-            "01_flash",
-            "FlashAttention-2 on mma.sync over ragged sequences: a block for every tile of queries that the longest sequence has; those behind the end of a shorter one leave at once"
-        ),
-        &kernel!(
-            "attention_varlen",
-            "01_fma",
-            "Attention over ragged sequences in f32 or f64 with plain multiply-adds: tiles of queries against tiles of 64 keys"
-        ),
-    ],
+    cuda: &[&kernel!("attention_varlen", "01_flash"), &kernel!("attention_varlen", "01_fma")],
     mutants: &[
         wrong::sink_dropped::<AttentionVarlen>(),
         wrong::last_key_lost::<AttentionVarlen>(),

@@ -100,8 +100,8 @@ impl Impl for CpuImpl {
     fn name(&self) -> &str {
         self.name
     }
-    fn about(&self) -> &str {
-        self.about
+    fn about(&self) -> std::borrow::Cow<'_, str> {
+        self.about.into()
     }
     fn hash(&self) -> String {
         hash(&[self.name, self.source])

@@ -17,11 +17,7 @@ pub const ENTRY: Entry = Entry {
     op: &OP,
     cpu: cpu::IMPLS,
     oracle: oracle!("cross_entropy"),
-    cuda: &[&kernel!(
-        "cross_entropy",
-        "01_online",
-        "A block per row, which is read once: every thread keeps a maximum and a sum over vectors far apart, four of them under way at a time; the block joins them at the end"
-    )],
+    cuda: &[&kernel!("cross_entropy", "01_online")],
     mutants: mutants::MUTANTS,
     loose: &[],
 };

@@ -18,11 +18,7 @@ pub const ENTRY: Entry = Entry {
     op: &OP,
     cpu: cpu::IMPLS,
     oracle: oracle!("cross_entropy_bwd"),
-    cuda: &[&kernel!(
-        "cross_entropy_bwd",
-        "01_tiles",
-        "A block per piece of a row: four vectors per thread are under way while the row's numbers arrive"
-    )],
+    cuda: &[&kernel!("cross_entropy_bwd", "01_tiles")],
     mutants: mutants::MUTANTS,
     loose: mutants::LOOSE,
 };

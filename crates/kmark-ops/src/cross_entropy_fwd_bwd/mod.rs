@@ -17,11 +17,7 @@ pub const ENTRY: Entry = Entry {
     op: &OP,
     cpu: cpu::IMPLS,
     oracle: oracle!("cross_entropy_fwd_bwd"),
-    cuda: &[&kernel!(
-        "cross_entropy_fwd_bwd",
-        "01_kept",
-        "A block per row, which is read once where registers hold it"
-    )],
+    cuda: &[&kernel!("cross_entropy_fwd_bwd", "01_kept")],
     mutants: mutants::MUTANTS,
     loose: mutants::LOOSE,
 };

@@ -17,7 +17,7 @@ pub const ENTRY: Entry = Entry {
     op: &OP,
     cpu: cpu::IMPLS,
     oracle: oracle!("gelu"),
-    cuda: &[&kernel!("gelu", "01_vectors", "Four vectors per thread")],
+    cuda: &[&kernel!("gelu", "01_vectors")],
     mutants: plain::MUTANTS,
     loose: plain::LOOSE,
 };

@@ -19,19 +19,7 @@ pub const ENTRY: Entry = Entry {
     op: &OP,
     cpu: cpu::IMPLS,
     oracle: oracle!("gemm"),
-    cuda: &[
-        &kernel!(
-            "gemm",
-            "01_fma",
-            "Tiles of 128x128 (f32) or 64x64 (f64) with multiply-adds: operands through shared memory, the next step's under way"
-        ),
-        &kernel!(
-            "gemm",
-            "01_mma",
-            "128x128 tiles on the tensor cores, operands copied ahead through a ring of stages in shared memory"
-        ),
-        &crate::vendor::cublaslt::CublasLt,
-    ],
+    cuda: &[&kernel!("gemm", "01_fma"), &kernel!("gemm", "01_mma"), &crate::vendor::cublaslt::CublasLt],
     mutants: plain::MUTANTS,
     loose: plain::LOOSE,
 };

@@ -20,18 +20,7 @@ pub const ENTRY: Entry = Entry {
     op: &OP,
     cpu: cpu::IMPLS,
     oracle: oracle!("grouped_gemm"),
-    cuda: &[
-        &kernel!(
-            "grouped_gemm",
-            "01_fma",
-            "128x128 tiles with multiply-adds, one group after the other where a tile has rows of several"
-        ),
-        &kernel!(
-            "grouped_gemm",
-            "01_mma",
-            "128x128 tiles on the tensor cores, one group after the other where a tile has rows of several"
-        ),
-    ],
+    cuda: &[&kernel!("grouped_gemm", "01_fma"), &kernel!("grouped_gemm", "01_mma")],
     mutants: plain::MUTANTS,
     loose: plain::LOOSE,
 };

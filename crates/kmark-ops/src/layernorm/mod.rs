@@ -16,11 +16,7 @@ pub const ENTRY: Entry = Entry {
     op: &OP,
     cpu: cpu::IMPLS,
     oracle: oracle!("layernorm"),
-    cuda: &[&kernel!(
-        "layernorm",
-        "01_rows",
-        "A row in the registers of a block, a short one in those of a warp or less: one pass over memory, and two over the registers, because a variance around the known mean does not cancel"
-    )],
+    cuda: &[&kernel!("layernorm", "01_rows")],
     mutants: plain::MUTANTS,
     loose: plain::LOOSE,
 };

@@ -17,11 +17,7 @@ pub const ENTRY: Entry = Entry {
     op: &OP,
     cpu: cpu::IMPLS,
     oracle: oracle!("layernorm_bwd"),
-    cuda: &[&kernel!(
-        "layernorm_bwd",
-        "01_rows",
-        "One pass over rows in registers, dw and dbias summed on the way, if their sums fit beside them; longer rows in two"
-    )],
+    cuda: &[&kernel!("layernorm_bwd", "01_rows")],
     mutants: mutants::MUTANTS,
     loose: mutants::LOOSE,
 };

@@ -18,11 +18,7 @@ pub const ENTRY: Entry = Entry {
     op: &OP,
     cpu: &[&naive::<MlaDecode>(), &tiled::<MlaDecode>()],
     oracle: oracle!("mla_decode"),
-    cuda: &[&kernel!(
-        "mla_decode",
-        "01_split_kv",
-        "Flash decoding of MLA: a block per 16 or 32 queries and split of the keys; tiles of 32 cache rows in shared memory serve as keys, warps sharing the dimensions of the product, and as values, warps sharing the columns of the output"
-    )],
+    cuda: &[&kernel!("mla_decode", "01_split_kv")],
     mutants: &[
         wrong::sink_dropped::<MlaDecode>(),
         wrong::last_key_lost::<MlaDecode>(),

@@ -19,11 +19,7 @@ pub const ENTRY: Entry = Entry {
     op: &OP,
     cpu: &[&naive::<Nsa>(), &tiled::<Nsa>()],
     oracle: oracle!("nsa"),
-    cuda: &[&kernel!(
-        "nsa",
-        "01_warp_per_list",
-        "Each list of blocks is one warp's: the heads of a group are its queries, 16 keys at a time go straight from global memory into tensor cores"
-    )],
+    cuda: &[&kernel!("nsa", "01_warp_per_list")],
     mutants: &[
         SCALE_MISSING,
         wrong::no_maximum::<Nsa>(),

@@ -18,23 +18,7 @@ pub const ENTRY: Entry = Entry {
     op: &OP,
     cpu: cpu::IMPLS,
     oracle: oracle!("quant_fp8"),
-    cuda: &[
-        &kernel!(
-            "quant_fp8",
-            "01_row",
-            "A scale per row: a block per row, which is read once where registers hold it; a longer one is read again"
-        ),
-        &kernel!(
-            "quant_fp8",
-            "02_group",
-            "A scale per 128 of a row: half a warp or a whole one for each, a vector per thread; four rows at a time"
-        ),
-        &kernel!(
-            "quant_fp8",
-            "03_tile",
-            "A scale per 128 rows by 128 columns: a block per tile, which stays in registers, eight vectors to a thread"
-        ),
-    ],
+    cuda: &[&kernel!("quant_fp8", "01_row"), &kernel!("quant_fp8", "02_group"), &kernel!("quant_fp8", "03_tile")],
     mutants: plain::MUTANTS,
     loose: &[],
 };

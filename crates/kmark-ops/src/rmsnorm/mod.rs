@@ -16,11 +16,7 @@ pub const ENTRY: Entry = Entry {
     op: &OP,
     cpu: cpu::IMPLS,
     oracle: oracle!("rmsnorm"),
-    cuda: &[&kernel!(
-        "rmsnorm",
-        "01_rows",
-        "A row in the registers of a block, a short one in those of a warp or less: one pass over memory, one sum over the team"
-    )],
+    cuda: &[&kernel!("rmsnorm", "01_rows")],
     mutants: plain::MUTANTS,
     loose: plain::LOOSE,
 };

@@ -17,11 +17,7 @@ pub const ENTRY: Entry = Entry {
     op: &OP,
     cpu: cpu::IMPLS,
     oracle: oracle!("rmsnorm_bwd"),
-    cuda: &[&kernel!(
-        "rmsnorm_bwd",
-        "01_rows",
-        "Blocks walk over rows with x and dout in registers, the next row on its way, and sum dw of their columns as they go; a second kernel adds the blocks' sums"
-    )],
+    cuda: &[&kernel!("rmsnorm_bwd", "01_rows")],
     mutants: mutants::MUTANTS,
     loose: mutants::LOOSE,
 };

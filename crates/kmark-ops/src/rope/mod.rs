@@ -18,11 +18,7 @@ pub const ENTRY: Entry = Entry {
     op: &OP,
     cpu: cpu::IMPLS,
     oracle: oracle!("rope"),
-    cuda: &[&kernel!(
-        "rope",
-        "01_heads",
-        "A thread turns the same dimensions of four heads: cosines and sines are read once for all of them, and the vectors of all four are under way together"
-    )],
+    cuda: &[&kernel!("rope", "01_heads")],
     mutants: plain::MUTANTS,
     loose: plain::LOOSE,
 };

@@ -16,11 +16,7 @@ pub const ENTRY: Entry = Entry {
     op: &OP,
     cpu: cpu::IMPLS,
     oracle: oracle!("softmax"),
-    cuda: &[&kernel!(
-        "softmax",
-        "01_rows",
-        "A row in the registers of a block, a short one in those of a warp or less: maximum, sum, result in one pass over memory"
-    )],
+    cuda: &[&kernel!("softmax", "01_rows")],
     mutants: mutants::MUTANTS,
     loose: &[],
 };

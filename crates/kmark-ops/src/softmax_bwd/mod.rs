@@ -18,11 +18,7 @@ pub const ENTRY: Entry = Entry {
     op: &OP,
     cpu: cpu::IMPLS,
     oracle: oracle!("softmax_bwd"),
-    cuda: &[&kernel!(
-        "softmax_bwd",
-        "01_rows",
-        "Rows of y and dy in the registers of a block, short ones in those of a warp or less: one pass over memory, one sum"
-    )],
+    cuda: &[&kernel!("softmax_bwd", "01_rows")],
     mutants: mutants::MUTANTS,
     loose: mutants::LOOSE,
 };

@@ -16,11 +16,7 @@ pub const ENTRY: Entry = Entry {
     op: &OP,
     cpu: cpu::IMPLS,
     oracle: oracle!("softmax_fwd_bwd"),
-    cuda: &[&kernel!(
-        "softmax_fwd_bwd",
-        "01_rows",
-        "Rows of x and dy in the registers of a block, short ones in those of a warp or less: maximum, then the sums of weights and of weighted dy together, then the result, in one pass over memory"
-    )],
+    cuda: &[&kernel!("softmax_fwd_bwd", "01_rows")],
     mutants: mutants::MUTANTS,
     loose: mutants::LOOSE,
 };

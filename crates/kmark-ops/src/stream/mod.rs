@@ -16,23 +16,7 @@ pub const ENTRY: Entry = Entry {
     op: &OP,
     cpu: cpu::IMPLS,
     oracle: oracle!("stream"),
-    cuda: &[
-        &kernel!(
-            "stream",
-            "01_plain",
-            "The plain way: blocks that stay and go from vector to vector of 16 bytes, one at a time"
-        ),
-        &kernel!(
-            "stream",
-            "02_wide",
-            "A tile per block and no loop, many loads under way before the first is waited for, nothing left in the caches"
-        ),
-        &kernel!(
-            "stream",
-            "03_short",
-            "Two vectors a thread and no loop: the shortest way between a load and its store, and many blocks to hide it"
-        ),
-    ],
+    cuda: &[&kernel!("stream", "01_plain"), &kernel!("stream", "02_wide"), &kernel!("stream", "03_short")],
     mutants: plain::MUTANTS,
     loose: &[],
 };

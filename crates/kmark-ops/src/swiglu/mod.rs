@@ -16,11 +16,7 @@ pub const ENTRY: Entry = Entry {
     op: &OP,
     cpu: cpu::IMPLS,
     oracle: oracle!("swiglu"),
-    cuda: &[&kernel!(
-        "swiglu",
-        "01_vectors",
-        "Two vectors of gate and two of up per thread; halves of packed rows are tensors that share a pitch"
-    )],
+    cuda: &[&kernel!("swiglu", "01_vectors")],
     mutants: plain::MUTANTS,
     loose: plain::LOOSE,
 };

@@ -16,11 +16,7 @@ pub const ENTRY: Entry = Entry {
     op: &OP,
     cpu: cpu::IMPLS,
     oracle: oracle!("swiglu_bwd"),
-    cuda: &[&kernel!(
-        "swiglu_bwd",
-        "01_vectors",
-        "Two vectors of each of gate, up and dy per thread, both gradients from one sigmoid"
-    )],
+    cuda: &[&kernel!("swiglu_bwd", "01_vectors")],
     mutants: plain::MUTANTS,
     loose: plain::LOOSE,
 };

@@ -15,8 +15,8 @@ impl Impl for CublasLt {
     fn name(&self) -> &str {
         "cublaslt"
     }
-    fn about(&self) -> &str {
-        "NVIDIA's library, the fastest of the algorithms that its heuristic offers"
+    fn about(&self) -> std::borrow::Cow<'_, str> {
+        "NVIDIA's library, the fastest of the algorithms that its heuristic offers".into()
     }
     fn hash(&self) -> String {
         let mut h = blake3::Hasher::new();

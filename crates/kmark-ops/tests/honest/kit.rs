@@ -23,8 +23,8 @@ impl Impl for Honest {
     fn name(&self) -> &str {
         "test/honest"
     }
-    fn about(&self) -> &str {
-        "rounds as hardware does"
+    fn about(&self) -> std::borrow::Cow<'_, str> {
+        "rounds as hardware does".into()
     }
     fn hash(&self) -> String {
         String::new()

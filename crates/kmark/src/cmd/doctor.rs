@@ -141,7 +141,7 @@ fn gpu(n: usize, put: &mut Put) {
     let word = Choice::Cuda(n).word();
     for (key, value) in env::gpu_facts(n).into_iter().filter(|(key, _)| key != "nvrtc" && key != "cuda_driver") {
         let advice = match (key.as_str(), value.as_str()) {
-            ("mig", "on") => "a slice of a GPU: its limits are not those of the whole card",
+            ("mig", "on") => "a slice of a GPU: its limits are not those of the whole GPU",
             ("throttled_now", _) => "clocks are held down already before a run",
             _ => "",
         };

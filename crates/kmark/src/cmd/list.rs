@@ -137,7 +137,7 @@ fn impls(entries: &[&'static Entry]) -> Listing {
         for i in e.impls().chain(adapters.map(|a| a as &dyn Impl)) {
             let hash = i.hash();
             let json = json!({"op": e.op.name, "impl": i.name(), "hash": hash, "about": i.about()});
-            list.push(&[e.op.name, i.name(), &hash, i.about()], json);
+            list.push(&[e.op.name, i.name(), &hash, &i.about()], json);
         }
     }
     list

@@ -119,7 +119,7 @@ fn check(bench: &mut Bench, planned: &Planned, impl_name: String) -> Line {
     Line { case: planned.case.id.clone(), impl_name, status, verify, message, bad: false }
 }
 
-/// The card's oracle held against the host's.
+/// The GPU's oracle held against the host's.
 fn against_host(bench: &mut Bench, planned: &Planned) -> Line {
     let (case, impl_name) = (planned.case.id.clone(), "oracle".to_string());
     let (status, message) = match bench.oracle(planned) {

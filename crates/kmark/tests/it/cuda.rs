@@ -33,7 +33,7 @@ fn on_standin(folder: &Path, args: &[&str]) -> Command {
     command.env("KMARK_CUDA_PATH", folder).env("KMARK_STANDIN", folder);
     // Kept between runs of the tests: the key is everything that a result depends on.
     command.env("KMARK_CACHE", folder.join("cache"));
-    // Roofs are measured on as much as a card has; a small one takes seconds.
+    // Roofs are measured on as much as a GPU has; a small one takes seconds.
     command.env("KMARK_STANDIN_MEMORY", "33554432");
     command
 }
@@ -373,7 +373,7 @@ fn every_kernel_computes_its_op() {
     assert_eq!(out.status.code(), Some(0), "{}", text(&out.stdout));
 }
 
-/// Of some ops; the gate is one for all, and a real card is asked about all of `smoke`.
+/// Of some ops; the gate is one for all, and a real GPU is asked about all of `smoke`.
 #[test]
 fn the_gate_on_the_card_rejects_mutants() {
     let dir = tempfile::tempdir().unwrap();

@@ -150,3 +150,49 @@ fn files_stay_readable() {
     let main = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/lib.rs")).unwrap();
     assert!(main.lines().count() < 80, "lib.rs reads as the design");
 }
+
+/// Numbers of METHODOLOGY that come from the code: file, constant, its value there, and the words that say so.
+const NUMBERS: &[(&str, &str, &str, &str)] = &[
+    ("kmark-core/src/tally.rs", "RARE", "4e-6", "up to 4 elements in a million"),
+    ("kmark-core/src/tally.rs", "FAR", "2.0", "between one and two times what is allowed, none further"),
+    ("kmark-core/src/tally.rs", "PER_ROW", "2", "no more than two of them in one row"),
+    ("kmark-core/src/fill.rs", "CYCLE", "16", "Rows come in cycles of sixteen kinds"),
+    ("kmark-core/src/consistent.rs", "TRIES", "7", "seven launches in turn with seven controls"),
+    ("kmark-core/src/consistent.rs", "MARGIN", "1.15", "all slower by 15 %"),
+    ("kmark-core/src/consistent.rs", "MOST_LEARNT", "4.0", "or four times the time"),
+    ("kmark-core/src/cost.rs", "TRAFFIC_MARGIN", "1.01", "lies 1 % above its memory roof"),
+    ("kmark-core/src/cost.rs", "MATRIX_MARGIN", "1.25", "a quarter above the matrix roof"),
+    ("kmark-core/src/turns.rs", "MIN_ROUNDS", "3", "but not before the third"),
+    ("kmark-core/src/verdict.rs", "LEAST", "0.002", "if two are compared; 0.2 %"),
+    ("kmark-core/src/verdict.rs", "SAME_NEEDS", "0.05", "the rows could have shown 5 %"),
+    ("kmark-device/src/guard.rs", "BYTES", "4096", "guard bands of 4 KiB on both sides"),
+    ("kmark-device/src/decoy.rs", "PIECE", "4096", "in pieces of 4 KiB"),
+    ("kmark-device/src/cpu/mod.rs", "FORESEEN_NS", "12.0", "more than 12 ns for each of up to 4096 elements"),
+    ("kmark-device/src/cpu/mod.rs", "MOST_FORESEEN", "4096", "more than 12 ns for each of up to 4096 elements"),
+    ("kmark-device/src/measure/mod.rs", "WINDOW", "3", "two windows of three samples agree within 2 %"),
+    ("kmark-device/src/measure/mod.rs", "STEADY", "0.02", "two windows of three samples agree within 2 %"),
+    ("kmark-device/src/measure/mod.rs", "HOT_BATCH_NS", "100_000.0", "as many launches as fill 100 µs"),
+    ("kmark-device/src/measure/stage.rs", "MORE_TIME", "0.2", "Comparing may add a fifth"),
+    ("kmark-device/src/measure/turn.rs", "MORE_TIME_FOR_VALUES", "0.1", "new values a tenth"),
+    ("kmark-device/src/measure/calibrate.rs", "KNOWN_OFF", "0.02", "must be measured within 2 %"),
+    ("kmark-device/src/measure/calibrate.rs", "TIMERS_OFF", "0.005", "must agree within 0.5 %"),
+    ("kmark-device/src/cuda/sample.rs", "KNOWN_NS", "5_000_000", "a kernel that spins for 5 ms"),
+    ("kmark/src/possible.rs", "CPU_ROOF_MOVES", "2.0", "whose roofs move with its neighbours, twice as fast"),
+    ("kmark/src/bench.rs", "WARMUP_SHARE", "4", "or a quarter of the visit is spent"),
+    ("kmark/src/roofs.rs", "FLOPS_PER_BYTE", "4", "more than 4 FLOP per byte"),
+    ("kmark/src/roofs.rs", "HOST_BYTES", "64 << 20", "on 64 MiB tensors"),
+    ("kmark/src/roofs.rs", "GPU_BYTES", "4 << 30", "on tensors of 4 GiB"),
+];
+
+#[test]
+fn the_numbers_of_the_method_are_those_of_the_code() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let method = fs::read_to_string(root.join("../METHODOLOGY.md")).unwrap();
+    for (file, name, value, words) in NUMBERS {
+        let code = fs::read_to_string(root.join(file)).unwrap();
+        let at = code.find(&format!("const {name}: ")).unwrap_or_else(|| panic!("{file} has no {name}"));
+        let found = code[at..].split(['=', ';']).nth(1).unwrap().trim();
+        assert_eq!(found, *value, "{file}: {name} has changed; METHODOLOGY.md says \"{words}\"");
+        assert!(method.contains(words), "METHODOLOGY.md does not say \"{words}\" ({file}: {name} = {value})");
+    }
+}
