@@ -46,9 +46,11 @@ class Real(unittest.TestCase):
 
     def test_cold_is_not_faster_than_hot(self) -> None:
         data = bytearray(1 << 20)
-        hot = self.h.measure(lambda: data.count(1), "count")
-        cold = kmark.Harness("cpu", mode="cold", budget="300ms", rounds=1).measure(lambda: data.count(1), "count")
-        self.assertGreater(cold.median_ns, 0.7 * hot.median_ns)
+        harness = kmark.Harness("cpu", mode="cold", budget="100ms", rounds=1)
+        # What disturbs a machine makes times longer: the shortest of a few medians is the function's own.
+        hot = min(self.h.measure(lambda: data.count(1), "count").median_ns for _ in range(4))
+        cold = min(harness.measure(lambda: data.count(1), "count").median_ns for _ in range(4))
+        self.assertGreater(cold, 0.7 * hot)
 
     def test_an_unknown_device_is_one_clear_line(self) -> None:
         with self.assertRaises(RuntimeError) as caught:

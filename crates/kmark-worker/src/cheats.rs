@@ -27,7 +27,7 @@ pub enum Cheat {
 /// Launches after which those that wait for it begin to cheat: verification is over by then.
 const PATIENCE: u32 = 6;
 /// Those that remember do the work so many times, so that remembering pays.
-const EFFORT: usize = 8;
+const EFFORT: usize = 64;
 
 /// The outputs of a case.
 struct Outputs(Vec<Buffer>);

@@ -7,13 +7,27 @@ use crate::python;
 use crate::suite::BUILT_IN;
 use clap::builder::PossibleValuesParser;
 use clap::{Command, CommandFactory};
+use clap_complete::Shell;
 use kmark_device::Impl;
 
 pub fn run(args: CompletionsArgs) -> Result<u8> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut with_words(Cli::command(), &words()), "kmark", &mut script);
-    super::print(&String::from_utf8_lossy(&script))?;
+    let mut script = String::from_utf8_lossy(&script).into_owned();
+    if args.shell == Shell::Fish {
+        script += &for_fish(&words());
+    }
+    super::print(&script)?;
     Ok(0)
+}
+
+/// What the generator leaves out for fish: words that are no values of a flag.
+fn for_fish(words: &Words) -> String {
+    let line = |commands: &str, name: &str| {
+        let values = words.iter().find(|(n, _)| *n == name).map(|(_, values)| values.join(" ")).unwrap_or_default();
+        format!("complete -c kmark -n '__fish_seen_subcommand_from {commands}' -a '{values}'\n")
+    };
+    line("run verify build cases", "what") + &line("ops impls", "ops")
 }
 
 /// By the name of an argument.

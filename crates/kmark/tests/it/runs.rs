@@ -67,9 +67,22 @@ fn the_same_impl_under_two_names_is_not_told_apart_and_a_fault_is_not_hidden() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out");
     let args = ["run", "rmsnorm", "--set", "m=64", "--set", "n=1024", "--out", out.to_str().unwrap(), "--json"];
-    let args =
-        [&args[..], &["--impl", "cpu/simd", "--impl", "fault/twin", "--impl", "fault/slow", "--budget", "300ms"]]
-            .concat();
+    let args = [
+        &args[..],
+        &[
+            "--impl",
+            "cpu/simd",
+            "--impl",
+            "fault/twin",
+            "--impl",
+            "fault/slow",
+            "--baseline",
+            "cpu/simd",
+            "--budget",
+            "300ms",
+        ],
+    ]
+    .concat();
     let run = kmark(&args).env("KMARK_TEST_FAULTS", "1").output().unwrap();
     let shown: Value = serde_json::from_slice(&run.stdout).unwrap();
     let of = |name: &str| {
