@@ -27,7 +27,7 @@ enum Kind {
     Cheat(Cheat),
 }
 
-const KINDS: [(Kind, &str, &str); 21] = [
+const KINDS: [(Kind, &str, &str); 22] = [
     (Kind::Crash, "fault/crash", "ends the process"),
     (Kind::CrashLater, "fault/crash-later", "ends the process at the 20th launch"),
     (Kind::Hang, "fault/hang", "never returns"),
@@ -36,6 +36,7 @@ const KINDS: [(Kind, &str, &str); 21] = [
     (Kind::Panic, "fault/panic", "panics"),
     (Kind::Noise, "fault/noise", "prints a lot, and is right"),
     (Kind::Twin, "fault/twin", "the op's last impl under another name"),
+    (Kind::Twin, "fault/brother", "the same under a third name"),
     (Kind::Slow, "fault/slow", "the same, but every launch takes twice as long"),
     (Kind::Cheat(Cheat::Wobbles), "fault/wobbles", "right, but its last bits are never the same"),
     (Kind::Cheat(Cheat::WobblesAtFirst), "fault/wobbles-at-first", "the same, and works at the first launches only"),

