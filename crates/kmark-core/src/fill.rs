@@ -42,7 +42,7 @@ pub enum Fill {
 }
 
 /// Rows come in cycles of so many kinds. Where a cycle begins is the seed modulo this, so that whoever draws the seeds
-/// decides which rows are special: [`Case::value_seed`](crate::case::Case::value_seed).
+/// decides which rows are special: [`Op::value_seed`](crate::op::Op::value_seed).
 pub const CYCLE: u64 = 16;
 
 /// Which of the kinds of a cycle row `row` is of.

@@ -97,7 +97,7 @@ impl Drop for Memory {
     }
 }
 
-/// Memory of a tensor that the host does not reach, laid out as it would be there: [`extent`].
+/// Memory of a tensor that the host does not reach, laid out as it would be there.
 pub trait DeviceMemory: Send + Sync {
     /// Of the tensor's first element.
     fn address(&self) -> u64;

@@ -103,6 +103,10 @@ impl Entry {
     }
 }
 
+pub fn find(op: &str) -> Option<&'static Entry> {
+    OPS.iter().find(|e| e.op.name == op).copied()
+}
+
 #[cfg(test)]
 mod tests {
     use super::scale::ENTRY;
@@ -131,8 +135,4 @@ mod tests {
             [include_str!("scale/mod.rs"), include_str!("scale/plain.rs"), include_str!("scale/cuda/00_oracle.cu")];
         files.iter().for_each(|file| assert!(told.contains(file), "CONTRIBUTING.md does not have\n{file}"));
     }
-}
-
-pub fn find(op: &str) -> Option<&'static Entry> {
-    OPS.iter().find(|e| e.op.name == op).copied()
 }

@@ -150,10 +150,10 @@ impl Changes {
     fn check_names(&self, cases: &[Case]) -> Result<()> {
         let ops: Vec<&Op> =
             kmark_ops::OPS.iter().map(|e| e.op).filter(|op| cases.iter().any(|c| c.op == op.name)).collect();
-        match self.values.keys().find(|name| !ops.iter().any(|op| has_name(*op, name))) {
+        match self.values.keys().find(|name| !ops.iter().any(|op| has_name(op, name))) {
             Some(name) => {
                 let mut known: Vec<&str> = Vec::new();
-                for word in ops.iter().flat_map(|op| names(*op)) {
+                for word in ops.iter().flat_map(|op| names(op)) {
                     if !known.contains(&word) {
                         known.push(word);
                     }

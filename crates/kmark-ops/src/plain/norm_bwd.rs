@@ -13,6 +13,9 @@ pub fn right(c: &Case, t: &mut Tensors) {
     plain(c, t, &RIGHT)
 }
 
+/// What a row adds to a column.
+type Term<'a> = &'a dyn Fn(usize, usize) -> f64;
+
 /// What kernels get wrong, each as it is right.
 pub struct How {
     /// Means in a row: of g, and of xh * g.
@@ -25,7 +28,7 @@ pub struct How {
     /// Whether g, xh, their product, the means and what is made of them are rounded.
     pub rounds: bool,
     /// From the term of a row and a column.
-    pub dw: fn(&Case, &mut Tensors, &dyn Fn(usize, usize) -> f64) -> Vec<f64>,
+    pub dw: fn(&Case, &mut Tensors, Term) -> Vec<f64>,
     /// What dbias adds up, of dout and the weight.
     pub dbias: fn(f64, f64) -> f64,
 }
@@ -88,7 +91,7 @@ pub const DW_LOSES_ROWS: Mutant = Mutant {
     about: "the first sixteenth of the rows is not added to dw",
     applies: |c| c.axis("m") >= 16 && c.axis("n") > 1,
     spoil: |_, c, b| {
-        let dw = |c: &Case, t: &mut Tensors, term: &dyn Fn(usize, usize) -> f64| {
+        let dw = |c: &Case, t: &mut Tensors, term: Term| {
             let (m, n) = (c.axis("m"), c.axis("n"));
             let dw = columns(m / 16..m, n, term);
             if dw == columns(0..m, n, term) {
@@ -105,7 +108,7 @@ pub const DW_IN_HALF: Mutant = Mutant {
     about: "dw is accumulated in the 16-bit type of the activations",
     applies: |c| c.dtype.size() == 2 && c.axis("m") >= 32 && c.axis("n") >= 8,
     spoil: |_, c, b| {
-        let dw = |c: &Case, t: &mut Tensors, term: &dyn Fn(usize, usize) -> f64| {
+        let dw = |c: &Case, t: &mut Tensors, term: Term| {
             let (m, n) = (c.axis("m"), c.axis("n"));
             let mut dw = vec![0.0; n];
             for row in 0..m {

@@ -10,9 +10,12 @@ pub fn right(c: &Case, t: &mut Tensors) {
     plain(c, t, &RIGHT)
 }
 
+/// Gate and up.
+type Halves = (Vec<f64>, Vec<f64>);
+
 /// What kernels get wrong, each as it is right.
 struct How {
-    gate_and_up: fn(&Case, &Tensors) -> (Vec<f64>, Vec<f64>),
+    gate_and_up: fn(&Case, &Tensors) -> Halves,
     formula: fn(&Case, f64, f64) -> f64,
 }
 

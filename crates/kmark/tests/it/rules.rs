@@ -110,7 +110,7 @@ fn ops_never_import_ops() {
     let files = sources("kmark-ops/src");
     let ops: Vec<String> = kmark_ops::OPS.iter().map(|e| e.op.name.replace('-', "_")).collect();
     for (path, code) in files.iter().filter(|(p, _)| !p.ends_with("kmark-ops/src/lib.rs")) {
-        for path_in_use in imports(code).iter().chain(&[code.clone()]) {
+        for path_in_use in imports(code).iter().chain(std::slice::from_ref(code)) {
             for op in &ops {
                 let other = format!("crate::{op}");
                 let names =
