@@ -4,7 +4,7 @@ use crate::case::{Case, DEFAULT_SEED};
 use crate::dtype::DType;
 use crate::fill::{CYCLE, key};
 use crate::op::{AttrKind, Op};
-use crate::words::unknown;
+use crate::spelling::unknown;
 use indexmap::IndexMap;
 
 /// No tensor of a case may be larger: beyond it lies no machine, only a typing error.

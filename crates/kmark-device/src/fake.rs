@@ -1,7 +1,7 @@
 //! A device whose clock is a script: launch number i takes what the script says, and no time passes otherwise. For
 //! tests of everything that decides by time.
 
-use crate::problem::Problem;
+use crate::workload::Workload;
 use crate::{Device, Fault, Sample, Timed, measure};
 use kmark_core::case::Case;
 use kmark_core::op::Op;
@@ -39,7 +39,7 @@ impl Device for Fake {
         DeviceId { kind: "fake".into(), name: "fake".into(), id: "0".into() }
     }
 
-    fn problem(&self, _: &'static Op, case: &Case, _: u64) -> Result<Box<dyn Problem>, Fault> {
+    fn workload(&self, _: &'static Op, case: &Case, _: u64) -> Result<Box<dyn Workload>, Fault> {
         unreachable!("the fake device times launches, it has no memory for {}", case.id)
     }
 

@@ -10,15 +10,15 @@ pub mod fake;
 mod guard;
 pub mod inherited;
 pub mod measure;
-pub mod problem;
+pub mod workload;
 
 use buffer::Buffers;
 use kmark_core::case::Case;
 use kmark_core::op::Op;
 use kmark_core::record::{Calibration, Conditions, DeviceId, KernelFigures, Mode, Status};
-use problem::Problem;
 use std::any::Any;
 use std::borrow::Cow;
+use workload::Workload;
 
 /// One way to compute an op.
 pub trait Impl: Sync {
@@ -177,7 +177,7 @@ pub struct Timed<'a> {
 pub trait Device {
     fn id(&self) -> DeviceId;
     /// The case in this device's memory, filled from `seed`.
-    fn problem(&self, op: &'static Op, case: &Case, seed: u64) -> Result<Box<dyn Problem>, Fault>;
+    fn workload(&self, op: &'static Op, case: &Case, seed: u64) -> Result<Box<dyn Workload>, Fault>;
     /// The clock by which budgets are kept.
     fn now_ns(&self) -> u64;
     fn sample(&self, timed: Timed) -> Result<Sample, Fault>;
@@ -185,7 +185,7 @@ pub trait Device {
     fn wait(&self) -> Result<(), Fault> {
         Ok(())
     }
-    /// Launches once more, and says if work was done outside the stream that is timed. The problem has been reset.
+    /// Launches once more, and says if work was done outside the stream that is timed. The workload has been reset.
     fn check_order(&self, _launch: &mut dyn Launch, _buffers: &Buffers) -> Result<(), Fault> {
         Ok(())
     }
@@ -196,7 +196,7 @@ pub trait Device {
     }
     /// Finds out whether the clock can be trusted.
     fn calibrate(&self) -> Result<Calibration, Fault>;
-    /// How many sets of a problem's memory a graph launches in turn, so that none is still in the cache when its turn
+    /// How many sets of a workload's memory a graph launches in turn, so that none is still in the cache when its turn
     /// comes again; 0 if the device has no graphs.
     fn rotation(&self, _bytes: u64) -> usize {
         0

@@ -256,7 +256,7 @@ impl UserKernel {
         if let Some(entry) = entry {
             if !directives.kernels.iter().any(|k| k.name == entry) {
                 let known = directives.kernels.iter().map(|k| k.name.as_str());
-                return Err(kmark_core::words::unknown("kernel", entry, known));
+                return Err(kmark_core::spelling::unknown("kernel", entry, known));
             }
             directives.kernels.retain(|k| k.name == entry);
         }

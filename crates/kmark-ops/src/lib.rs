@@ -114,7 +114,7 @@ mod tests {
     use kmark_core::dtype::DType;
     use kmark_core::tally::Grade;
     use kmark_device::cpu::Cpu;
-    use kmark_device::problem::verify;
+    use kmark_device::workload::verify;
 
     /// What a newcomer is told to write is what stands here, and it works.
     #[test]

@@ -8,7 +8,7 @@ use kmark_core::record::Status;
 use kmark_core::tally::Grade;
 use kmark_device::Impl;
 use kmark_device::cpu::Cpu;
-use kmark_device::problem::verify;
+use kmark_device::workload::verify;
 use kmark_ops::{Entry, OPS, mutants};
 
 /// Longer than any vector unit or block of the impls, short enough for many cases.

@@ -7,7 +7,7 @@ use kmark_core::dtype::DType;
 use kmark_core::tally::Grade;
 use kmark_device::Impl;
 use kmark_device::cpu::Cpu;
-use kmark_device::problem::verify;
+use kmark_device::workload::verify;
 use kmark_ops::mutants;
 use kmark_ops::{Entry, OPS};
 

@@ -3,7 +3,7 @@
 use crate::env;
 use crate::error::{Error, Result};
 use kmark_core::record::DeviceId;
-use kmark_core::words::unknown;
+use kmark_core::spelling::unknown;
 use kmark_device::cpu::Cpu;
 use kmark_device::cuda::{Cuda, Driver};
 use kmark_device::{Device, Fault};

@@ -9,10 +9,10 @@ use kmark_core::case::Case;
 use kmark_core::record::{Mode, Status, Times};
 use kmark_core::stop::Stop;
 use kmark_core::wire::{PROTOCOL, Reply, Request};
-use kmark_device::cuda::{Cuda, GpuProblem};
+use kmark_device::cuda::{Cuda, GpuWorkload};
 use kmark_device::inherited::take_pipe;
 use kmark_device::measure::{Outcome, Stage};
-use kmark_device::problem::{self, verify};
+use kmark_device::workload::{self, verify};
 use kmark_device::{Built, Device, Fault, Impl, Launch, kind_of};
 use kmark_ops::Entry;
 use kmark_ops::mutants;
@@ -181,7 +181,8 @@ impl Worker<'_> {
                 let entry = kmark_ops::find(&case.op).ok_or_else(|| Fault::new(Status::Unavailable, "no such op"))?;
                 let cuda =
                     kind_of::<Cuda>(self.device()?).ok_or_else(|| Fault::new(Status::Unsupported, "needs a GPU"))?;
-                let problems = GpuProblem::new(cuda, entry.op, &case, entry.op.value_seed(&case, 0))?.against_host()?;
+                let problems =
+                    GpuWorkload::new(cuda, entry.op, &case, entry.op.value_seed(&case, 0))?.against_host()?;
                 Reply::Compared { problems, busy_ns: busy() }
             }
             Request::Prepare { case, impl_name, mode, check, anew } => {
@@ -229,18 +230,18 @@ impl Worker<'_> {
             self.prepared = None; // frees the last case's memory before the next one's is taken
             let device = self.device()?;
             let copies = match mode {
-                Mode::Graph => device.rotation(problem::bytes(entry.op, &case)).max(1),
+                Mode::Graph => device.rotation(workload::bytes(entry.op, &case)).max(1),
                 _ => 1,
             };
             let seed = entry.op.value_seed(&case, 0);
-            let problems = (0..copies as u64).map(|i| device.problem(entry.op, &case, Stage::seed_of(seed, i)));
-            let stage = Stage::new(problems.collect::<std::result::Result<_, Fault>>()?, mode, seed);
+            let workloads = (0..copies as u64).map(|i| device.workload(entry.op, &case, Stage::seed_of(seed, i)));
+            let stage = Stage::new(workloads.collect::<std::result::Result<_, Fault>>()?, mode, seed);
             self.prepared = Some(Prepared { case: case.clone(), mode, stage });
         }
         let device = opened(&self.device)?;
         let stage = &mut self.prepared.as_mut().expect("just made").stage;
         let start = Instant::now();
-        let bound = stage.problems().iter().map(|p| imp.bind(device, entry.op, &case, p.buffers()));
+        let bound = stage.workloads().iter().map(|p| imp.bind(device, entry.op, &case, p.buffers()));
         let mut launches: Vec<_> = bound.collect::<std::result::Result<_, Fault>>()?;
         let plan_ns = start.elapsed().as_nanos() as f64;
         let built = launches[0].built();

@@ -5,7 +5,7 @@ pub mod script;
 
 use crate::error::{Error, Result};
 use indexmap::IndexMap;
-use kmark_core::words::unknown;
+use kmark_core::spelling::unknown;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;

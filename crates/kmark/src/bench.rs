@@ -18,7 +18,7 @@ use kmark_core::record::{Checked, Mode, Phases, Record, SCHEMA, Settings, Status
 use kmark_core::stop::{Stop, StopRule};
 use kmark_core::turns::Turns;
 use kmark_core::wire::{Check, Reply, Request, Warmup};
-use kmark_device::problem;
+use kmark_device::workload;
 use kmark_device::{Fault, Impl};
 use std::time::{Duration, Instant};
 
@@ -106,7 +106,7 @@ impl Bench<'_> {
 
     /// Why this case cannot be run here at all, known before anything is allocated.
     pub fn too_large(&self, planned: &Planned) -> Option<Fault> {
-        let mut needs = problem::bytes(planned.entry.op, &planned.case);
+        let mut needs = workload::bytes(planned.entry.op, &planned.case);
         let on_gpu = self.workers.hellos.values().filter_map(|h| h.memory).min();
         // The oracle, the allocator and the system need room, too; on a GPU only the first two.
         let mut spare = (256 << 20) + needs / 16;
@@ -216,7 +216,7 @@ impl Bench<'_> {
     /// Before some rounds, small cases on a GPU are laid out anew: where tensors lie can make a kernel of a few µs slower by a tenth,
     /// and one place is not all places. Not where binding takes long.
     fn move_elsewhere(&mut self, planned: &Planned, turns: &mut [&mut Turn], round: u32) {
-        let small = problem::bytes(planned.entry.op, &planned.case) <= SMALL;
+        let small = workload::bytes(planned.entry.op, &planned.case) <= SMALL;
         let on_gpu = self.workers.device() != Choice::Cpu;
         if round == 0 || !round.is_multiple_of(MOVE_EVERY) || !small || !on_gpu || self.settings.mode == Mode::Graph {
             return;

@@ -10,7 +10,7 @@ use crate::suite::{self, Group, Suite};
 use indexmap::IndexMap;
 use kmark_core::case::Case;
 use kmark_core::op::Op;
-use kmark_core::words::unknown;
+use kmark_core::spelling::unknown;
 use kmark_device::Impl;
 use kmark_ops::Entry;
 use std::collections::HashSet;

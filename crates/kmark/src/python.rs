@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use kmark_core::case::Case;
 use kmark_core::op::Op;
 use kmark_core::record::{Status, family};
-use kmark_core::words::unknown;
+use kmark_core::spelling::unknown;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Device, Fault, Impl, Launch};
 use serde::Deserialize;

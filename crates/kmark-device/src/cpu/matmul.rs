@@ -1,21 +1,37 @@
-//! Products of dense matrices in f32 and f64: a safe face on the `gemm` crate, whose functions take bare pointers.
+//! Products of dense matrices in f32 and f64: a safe face on the `gemm-f32` and `gemm-f64` crates, whose functions take
+//! bare pointers.
 
-use gemm::{Parallelism, gemm};
+use gemm_common::Parallelism;
 
 /// The text of this file, for the hashes of whoever stands on it.
 pub const SOURCE: &str = include_str!("matmul.rs");
 
-/// What the crate multiplies with its vector kernels.
+/// Sizes, the result with the steps of its columns and rows, whether it is added to, the two operands likewise, two
+/// factors, three conjugations, threads.
+#[rustfmt::skip]
+type Kernel<T> = unsafe fn(
+    usize, usize, usize, *mut T, isize, isize, bool, *const T, isize, isize, *const T, isize, isize, T, T, bool, bool, bool,
+    Parallelism,
+);
+
+/// What the crates multiply with their vector kernels.
 pub trait Scalar: Copy + Send + Sync + 'static {
     const UNITY: Self;
+    fn kernel() -> Kernel<Self>;
 }
 
 impl Scalar for f32 {
     const UNITY: f32 = 1.0;
+    fn kernel() -> Kernel<f32> {
+        gemm_f32::gemm::f32::get_gemm_fn()
+    }
 }
 
 impl Scalar for f64 {
     const UNITY: f64 = 1.0;
+    fn kernel() -> Kernel<f64> {
+        gemm_f64::gemm::f64::get_gemm_fn()
+    }
 }
 
 /// A matrix in a slice: element (i, j) at `i * row_step + j * col_step`.
@@ -65,24 +81,24 @@ pub fn matmul<T: Scalar>(c: &mut [T], pitch: usize, a: Mat<T>, b: Mat<T>, into: 
     }
     let step = |s: usize| isize::try_from(s).expect("a slice is shorter than isize::MAX");
     let threads = if parallel { Parallelism::Rayon(0) } else { Parallelism::None };
+    // The kernels like columns: the transposed product, of the transposed matrices, has them.
     // SAFETY: the three matrices lie inside their slices: a and b by `Mat::new`, which transposing does not change, c by
-    // the assertion above; c is borrowed mutably, so it overlaps neither; its rows do not overlap each other. T is f32
-    // or f64, which the crate multiplies.
+    // the assertion above; c is borrowed mutably, so it overlaps neither; its rows do not overlap each other.
     unsafe {
-        gemm(
-            m,
+        T::kernel()(
             n,
+            m,
             k,
             c.as_mut_ptr(),
-            1,
             step(pitch),
+            1,
             into == Into::Add,
-            a.data.as_ptr(),
-            step(a.col_step),
-            step(a.row_step),
             b.data.as_ptr(),
-            step(b.col_step),
             step(b.row_step),
+            step(b.col_step),
+            a.data.as_ptr(),
+            step(a.row_step),
+            step(a.col_step),
             T::UNITY,
             T::UNITY,
             false,

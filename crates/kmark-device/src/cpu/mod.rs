@@ -2,12 +2,12 @@
 
 pub mod cache;
 pub mod matmul;
-mod problem;
+mod workload;
 
 use crate::buffer::Buffers;
 use crate::clock::core_mhz;
 use crate::decoy::{mixed, unforeseen};
-use crate::problem::Problem;
+use crate::workload::Workload;
 use crate::{Device, Fault, Sample, Timed, measure};
 use kmark_core::case::Case;
 use kmark_core::op::Op;
@@ -39,8 +39,8 @@ impl Cpu {
 }
 
 /// A case in host memory, whatever device there is.
-pub fn host_problem(op: &'static Op, case: &Case, seed: u64) -> Result<impl Problem + use<>, Fault> {
-    problem::HostProblem::new(op, case, seed)
+pub fn host_problem(op: &'static Op, case: &Case, seed: u64) -> Result<impl Workload + use<>, Fault> {
+    workload::HostWorkload::new(op, case, seed)
 }
 
 /// Runs `f` on a thread of the pool that parallel CPU code uses.
@@ -57,8 +57,8 @@ impl Device for Cpu {
         self
     }
 
-    fn problem(&self, op: &'static Op, case: &Case, seed: u64) -> Result<Box<dyn Problem>, Fault> {
-        Ok(Box::new(problem::HostProblem::new(op, case, seed)?))
+    fn workload(&self, op: &'static Op, case: &Case, seed: u64) -> Result<Box<dyn Workload>, Fault> {
+        Ok(Box::new(workload::HostWorkload::new(op, case, seed)?))
     }
 
     fn calibrate(&self) -> Result<Calibration, Fault> {

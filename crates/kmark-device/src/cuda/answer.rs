@@ -4,13 +4,13 @@
 use super::driver::Address;
 use super::engine::{Hashing, Strided};
 use super::memory::Raw;
-use super::problem::GpuProblem;
+use super::workload::GpuWorkload;
 use crate::Fault;
 use crate::decoy::{Look, PIECE};
-use crate::problem::{GLANCE, Kept};
+use crate::workload::{GLANCE, Kept};
 use kmark_core::tensor::{Role, TensorSpec};
 
-impl GpuProblem {
+impl GpuWorkload {
     fn outputs(&self) -> impl Iterator<Item = (usize, &TensorSpec, Strided)> {
         let outputs = self.specs.iter().enumerate().filter(|(_, s)| s.role.is_output());
         outputs.map(|(t, spec)| (t, spec, Strided::of(spec, self.at(t))))

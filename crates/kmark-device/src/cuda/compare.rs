@@ -2,16 +2,16 @@
 //! one on the host.
 
 use super::memory::Raw;
-use super::problem::{Ask, GpuProblem};
+use super::workload::{Ask, GpuWorkload};
 use crate::Fault;
-use crate::problem::Problem;
+use crate::workload::Workload;
 use kmark_core::fill::Fill;
 use kmark_core::gate::{Block as Expected, Region, Sink};
 use kmark_core::tally::allowed;
 use kmark_core::tensor::{TensorSpec, View};
 use std::sync::Mutex;
 
-impl GpuProblem {
+impl GpuWorkload {
     /// Holds the GPU's inputs and oracle against the host's, element by element: one line for each tensor that differs.
     pub fn against_host(&self) -> Result<Vec<String>, Fault> {
         let host = crate::cpu::host_problem(self.op, &self.case, self.seed)?;

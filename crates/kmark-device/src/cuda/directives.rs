@@ -84,7 +84,7 @@ impl Directives {
             "flags" => self.flags.extend(rest.split_whitespace().map(String::from)),
             _ => {
                 let known = ["kernel", "derive", "workspace", "constants", "only", "require", "arch", "flags"];
-                return Err(kmark_core::words::unknown("directive", word, known));
+                return Err(kmark_core::spelling::unknown("directive", word, known));
             }
         }
         Ok(())
@@ -133,7 +133,7 @@ impl KernelLine {
                 "shared" => line.shared = Some(value.to_string()),
                 "cluster" => line.cluster = Some(value.to_string()),
                 _ => {
-                    return Err(kmark_core::words::unknown(
+                    return Err(kmark_core::spelling::unknown(
                         "launch setting",
                         key,
                         ["grid", "block", "shared", "cluster"],

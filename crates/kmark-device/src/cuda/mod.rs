@@ -16,9 +16,9 @@ mod nvml;
 mod nvrtc;
 mod oracle;
 pub mod prelude;
-mod problem;
 mod program;
 mod sample;
+mod workload;
 
 pub use cublaslt::{Matmul, Matrix, Product};
 pub use driver::{Driver, LAUNCH_FAILED, Queue, TensorMap, TileOf};
@@ -28,11 +28,11 @@ pub use nvml::{Nvml, State};
 pub use nvrtc::Nvrtc;
 pub use oracle::{compile_oracle, oracle_name};
 pub use prelude::{For, prelude};
-pub use problem::GpuProblem;
 pub use program::{KernelFile, Program, Text, Wrong};
+pub use workload::GpuWorkload;
 
 use crate::buffer::Buffers;
-use crate::problem::Problem;
+use crate::workload::Workload;
 use crate::{Device, Fault, Launch, Sample, Timed};
 use driver::Attribute;
 use engine::Engine;
@@ -158,8 +158,8 @@ impl Device for Cuda {
         DeviceId { kind: "cuda".into(), name: self.0.name.clone(), id: self.0.uuid.clone() }
     }
 
-    fn problem(&self, op: &'static Op, case: &Case, seed: u64) -> Result<Box<dyn Problem>, Fault> {
-        Ok(Box::new(GpuProblem::new(self, op, case, seed)?))
+    fn workload(&self, op: &'static Op, case: &Case, seed: u64) -> Result<Box<dyn Workload>, Fault> {
+        Ok(Box::new(GpuWorkload::new(self, op, case, seed)?))
     }
 
     fn now_ns(&self) -> u64 {

@@ -136,7 +136,7 @@ pub fn prelude(op: &Op, case: &Case, constants: &[String], reader: For) -> Resul
     }
     for name in constants {
         let size = case.axes.get(name).ok_or_else(|| {
-            kmark_core::words::unknown("axis in constants", name, case.axes.keys().map(|k| k.as_str()))
+            kmark_core::spelling::unknown("axis in constants", name, case.axes.keys().map(|k| k.as_str()))
         })?;
         line(&mut p, format_args!("[[maybe_unused]] constexpr i64 {} = {size};", name.to_uppercase()));
     }

@@ -4,7 +4,7 @@
 
 use crate::Fault;
 use crate::decoy::{Look, unforeseen};
-use crate::problem::{Kept, Problem};
+use crate::workload::{Kept, Workload};
 use kmark_core::gate::Verify;
 
 /// A right element may differ from the last right one by this much; a wrong value is off by twice as much at least.
@@ -15,7 +15,7 @@ const FEW: f64 = 1e-3;
 const LOOSENED: u32 = 3;
 
 pub struct Known {
-    /// Of each problem that is launched together.
+    /// Of each workload that is launched together.
     kept: Vec<Kept>,
     /// Elements of a right answer, where bits alone do not say enough.
     near: Option<Near>,
@@ -26,21 +26,21 @@ pub struct Known {
 
 struct Near {
     word: u64,
-    /// By problem; NaN where right launches differ.
+    /// By workload; NaN where right launches differ.
     values: Vec<Vec<f64>>,
 }
 
 impl Known {
-    /// What the problems' outputs hold, which has just been judged right.
-    pub fn of(problems: &[Box<dyn Problem>]) -> Result<Known, Fault> {
-        let kept = problems.iter().map(|p| p.keep()).collect::<Result<_, Fault>>()?;
+    /// What the workloads' outputs hold, which has just been judged right.
+    pub fn of(workloads: &[Box<dyn Workload>]) -> Result<Known, Fault> {
+        let kept = workloads.iter().map(|p| p.keep()).collect::<Result<_, Fault>>()?;
         Ok(Known { kept, near: None, times_loosened: 0, bits_count: true })
     }
 
-    /// What the problems' outputs hold for other values, judged right, too. What may differ still may.
-    pub fn renewed(&self, problems: &[Box<dyn Problem>]) -> Result<Known, Fault> {
-        let kept = problems.iter().zip(&self.kept).map(|(p, kept)| p.renew(kept)).collect::<Result<_, Fault>>()?;
-        let near = self.near.as_ref().map(|near| near.renewed(problems)).transpose()?;
+    /// What the workloads' outputs hold for other values, judged right, too. What may differ still may.
+    pub fn renewed(&self, workloads: &[Box<dyn Workload>]) -> Result<Known, Fault> {
+        let kept = workloads.iter().zip(&self.kept).map(|(p, kept)| p.renew(kept)).collect::<Result<_, Fault>>()?;
+        let near = self.near.as_ref().map(|near| near.renewed(workloads)).transpose()?;
         Ok(Known { kept, near, ..*self })
     }
 
@@ -50,30 +50,30 @@ impl Known {
     }
 
     /// Pieces that differ, where that is known at once.
-    pub fn compare(&self, problems: &[Box<dyn Problem>], look: Look) -> Result<u64, Fault> {
+    pub fn compare(&self, workloads: &[Box<dyn Workload>], look: Look) -> Result<u64, Fault> {
         if !self.bits_count {
             return Ok(0);
         }
-        problems.iter().zip(&self.kept).map(|(p, kept)| p.compare(kept, look)).sum()
+        workloads.iter().zip(&self.kept).map(|(p, kept)| p.compare(kept, look)).sum()
     }
 
     /// Whether what bits do not say is in order: outputs whose bits may change are still near the right ones, so that
     /// somebody wrote them.
-    pub fn is_near(&self, problems: &[Box<dyn Problem>]) -> Result<bool, Fault> {
-        self.near.as_ref().map_or(Ok(true), |near| near.is_met(problems))
+    pub fn is_near(&self, workloads: &[Box<dyn Workload>]) -> Result<bool, Fault> {
+        self.near.as_ref().map_or(Ok(true), |near| near.is_met(workloads))
     }
 
     /// The outputs differ and are right all the same: what differs may do so from now on.
-    pub fn loosen(&mut self, problems: &[Box<dyn Problem>]) -> Result<(), Fault> {
+    pub fn loosen(&mut self, workloads: &[Box<dyn Workload>]) -> Result<(), Fault> {
         self.times_loosened += 1;
         self.bits_count = self.times_loosened < LOOSENED;
-        for (problem, kept) in problems.iter().zip(&mut self.kept) {
-            *kept = problem.loosen(kept)?;
+        for (workload, kept) in workloads.iter().zip(&mut self.kept) {
+            *kept = workload.loosen(kept)?;
         }
         match &mut self.near {
-            Some(near) => near.forgive(problems),
+            Some(near) => near.forgive(workloads),
             near => {
-                *near = Some(Near::of(problems)?);
+                *near = Some(Near::of(workloads)?);
                 Ok(())
             }
         }
@@ -81,15 +81,15 @@ impl Known {
 }
 
 impl Near {
-    fn of(problems: &[Box<dyn Problem>]) -> Result<Near, Fault> {
+    fn of(workloads: &[Box<dyn Workload>]) -> Result<Near, Fault> {
         let word = unforeseen();
-        let values = problems.iter().map(|p| p.glance(word)).collect::<Result<_, Fault>>()?;
+        let values = workloads.iter().map(|p| p.glance(word)).collect::<Result<_, Fault>>()?;
         Ok(Near { word, values })
     }
 
-    fn is_met(&self, problems: &[Box<dyn Problem>]) -> Result<bool, Fault> {
-        for (problem, values) in problems.iter().zip(&self.values) {
-            let seen = problem.glance(self.word)?;
+    fn is_met(&self, workloads: &[Box<dyn Workload>]) -> Result<bool, Fault> {
+        for (workload, values) in workloads.iter().zip(&self.values) {
+            let seen = workload.glance(self.word)?;
             let off = values.iter().zip(&seen).filter(|(a, b)| is_off(**a, **b)).count();
             if off as f64 > FEW * values.len() as f64 {
                 return Ok(false);
@@ -98,10 +98,10 @@ impl Near {
         Ok(true)
     }
 
-    fn renewed(&self, problems: &[Box<dyn Problem>]) -> Result<Near, Fault> {
+    fn renewed(&self, workloads: &[Box<dyn Workload>]) -> Result<Near, Fault> {
         let mut values = Vec::new();
-        for (problem, old) in problems.iter().zip(&self.values) {
-            let mut now = problem.glance(self.word)?;
+        for (workload, old) in workloads.iter().zip(&self.values) {
+            let mut now = workload.glance(self.word)?;
             now.iter_mut().zip(old).filter(|(_, old)| old.is_nan()).for_each(|(now, _)| *now = f64::NAN);
             values.push(now);
         }
@@ -109,9 +109,9 @@ impl Near {
     }
 
     /// Elements that differ between two right answers say nothing.
-    fn forgive(&mut self, problems: &[Box<dyn Problem>]) -> Result<(), Fault> {
-        for (problem, values) in problems.iter().zip(&mut self.values) {
-            let seen = problem.glance(self.word)?;
+    fn forgive(&mut self, workloads: &[Box<dyn Workload>]) -> Result<(), Fault> {
+        for (workload, values) in workloads.iter().zip(&mut self.values) {
+            let seen = workload.glance(self.word)?;
             values.iter_mut().zip(&seen).filter(|(a, b)| is_off(**a, **b)).for_each(|(a, _)| *a = f64::NAN);
         }
         Ok(())
@@ -123,9 +123,9 @@ fn is_off(known: f64, seen: f64) -> bool {
     known.is_finite() && (!seen.is_finite() || (seen - known).abs() > CLOSE * known.abs())
 }
 
-/// The gate's word on what a launch left, all problems together.
-pub fn judged(problems: &[Box<dyn Problem>]) -> Result<Verify, Fault> {
+/// The gate's word on what a launch left, all workloads together.
+pub fn judged(workloads: &[Box<dyn Workload>]) -> Result<Verify, Fault> {
     let mut all = Verify::default();
-    problems.iter().try_for_each(|p| p.check().map(|v| all.merge(v)))?;
+    workloads.iter().try_for_each(|p| p.check().map(|v| all.merge(v)))?;
     Ok(all)
 }

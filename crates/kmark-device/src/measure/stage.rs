@@ -4,7 +4,7 @@
 
 use super::known::{Known, judged};
 use crate::decoy::{Look, unforeseen};
-use crate::problem::Problem;
+use crate::workload::Workload;
 use crate::{Device, Fault, Launch, Sample, Timed};
 use kmark_core::fill::CYCLE;
 use kmark_core::gate::Verify;
@@ -18,7 +18,7 @@ pub(super) const LEAST_SHARE: f64 = 0.02;
 
 pub struct Stage {
     /// One, or as many as a graph launches in turn.
-    pub(super) problems: Vec<Box<dyn Problem>>,
+    pub(super) workloads: Vec<Box<dyn Workload>>,
     pub(super) mode: Mode,
     /// The values in memory now, and those for which every impl's answer is known.
     pub(super) seed: u64,
@@ -30,7 +30,7 @@ pub struct Stage {
     pub(super) bound: HashMap<String, Bound>,
 }
 
-/// An impl that is bound to the problems' memory.
+/// An impl that is bound to the workloads' memory.
 pub(super) struct Bound {
     pub(super) launch: Box<dyn Launch>,
     /// For the base values; none if nothing is checked.
@@ -72,9 +72,9 @@ impl Walls {
 }
 
 impl Stage {
-    /// Of the values of problem number `problem`, where there are several. The rows of all are of the same kinds.
-    pub fn seed_of(seed: u64, problem: u64) -> u64 {
-        seed.wrapping_add(CYCLE * problem)
+    /// Of the values of workload number `workload`, where there are several. The rows of all are of the same kinds.
+    pub fn seed_of(seed: u64, workload: u64) -> u64 {
+        seed.wrapping_add(CYCLE * workload)
     }
 
     /// Values that nobody has seen, with the same rows special as in those that are known.
@@ -82,18 +82,18 @@ impl Stage {
         unforeseen() / CYCLE * CYCLE + self.base % CYCLE
     }
 
-    /// `problems` are filled from `seed` on.
-    pub fn new(problems: Vec<Box<dyn Problem>>, mode: Mode, seed: u64) -> Stage {
-        Stage { problems, mode, seed, base: seed, writings: 0, spoiled: false, bound: HashMap::new() }
+    /// `workloads` are filled from `seed` on.
+    pub fn new(workloads: Vec<Box<dyn Workload>>, mode: Mode, seed: u64) -> Stage {
+        Stage { workloads, mode, seed, base: seed, writings: 0, spoiled: false, bound: HashMap::new() }
     }
 
-    pub fn problems(&self) -> &[Box<dyn Problem>] {
-        &self.problems
+    pub fn workloads(&self) -> &[Box<dyn Workload>] {
+        &self.workloads
     }
 
     /// Nothing of an earlier launch is left to be found.
     pub fn reset(&self) -> Result<(), Fault> {
-        self.problems.iter().try_for_each(|p| p.reset())
+        self.workloads.iter().try_for_each(|p| p.reset())
     }
 
     /// An impl joins. With `check` it launches, the gate looks at the result, and a second launch shows whether its bits
@@ -117,9 +117,9 @@ impl Stage {
             bound.launch.launch()?;
             bound.launch.settle()?;
             let start = device.now_ns();
-            right(judged(&self.problems)?, "")?;
+            right(judged(&self.workloads)?, "")?;
             bound.last_values_ns = 2 * (device.now_ns() - start);
-            bound.known = Some(Known::of(&self.problems)?);
+            bound.known = Some(Known::of(&self.workloads)?);
         }
         self.bound.insert(name.to_string(), bound);
         if check { self.shot(device, name, 1, Look::whole()).map(drop) } else { Ok(()) }
@@ -161,8 +161,8 @@ impl Stage {
     }
 
     fn refill(&mut self, seed: u64) -> Result<(), Fault> {
-        for (i, problem) in self.problems.iter_mut().enumerate() {
-            problem.refill(Stage::seed_of(seed, i as u64))?;
+        for (i, workload) in self.workloads.iter_mut().enumerate() {
+            workload.refill(Stage::seed_of(seed, i as u64))?;
         }
         self.seed = seed;
         self.writings += 1;
@@ -185,19 +185,19 @@ impl Stage {
         batch: u32,
         look: Look,
     ) -> Result<(Sample, bool), Fault> {
-        let (problems, mode) = (&self.problems, self.mode);
+        let (workloads, mode) = (&self.workloads, self.mode);
         let bound = self.bound.get_mut(name).ok_or_else(|| lost(name))?;
         let known = bound.fresh.as_mut().or(bound.known.as_mut()).ok_or_else(|| lost(name))?;
-        let prepare = &|| problems.iter().try_for_each(|p| p.disguise(look));
-        let check: &dyn Fn() -> Result<u64, Fault> = &|| known.compare(problems, look);
+        let prepare = &|| workloads.iter().try_for_each(|p| p.disguise(look));
+        let check: &dyn Fn() -> Result<u64, Fault> = &|| known.compare(workloads, look);
         let launch = &mut *bound.launch;
-        let timed = Timed { launch, buffers: problems[0].buffers(), prepare, check: Some(check), mode, batch };
+        let timed = Timed { launch, buffers: workloads[0].buffers(), prepare, check: Some(check), mode, batch };
         let mut sample = device.sample(timed)?;
-        sample.ns /= problems.len() as f64;
-        let same = sample.differing == 0 && known.is_near(problems)?;
+        sample.ns /= workloads.len() as f64;
+        let same = sample.differing == 0 && known.is_near(workloads)?;
         if !same {
-            right(judged(problems)?, "a timed launch left another result than the checked one: ")?;
-            known.loosen(problems)?;
+            right(judged(workloads)?, "a timed launch left another result than the checked one: ")?;
+            known.loosen(workloads)?;
         }
         Ok((sample, same))
     }
@@ -209,10 +209,10 @@ impl Stage {
         let written = device.now_ns();
         let sample = self.unjudged(device, name, batch)?;
         let launched = device.now_ns();
-        let (problems, bound) = (&self.problems, self.bound.get_mut(name).ok_or_else(|| lost(name))?);
-        let verify = right(judged(problems)?, "a timed launch on new values: ")?;
+        let (workloads, bound) = (&self.workloads, self.bound.get_mut(name).ok_or_else(|| lost(name))?);
+        let verify = right(judged(workloads)?, "a timed launch on new values: ")?;
         let known = bound.fresh.as_ref().or(bound.known.as_ref()).ok_or_else(|| lost(name))?;
-        bound.fresh = Some(known.renewed(problems)?);
+        bound.fresh = Some(known.renewed(workloads)?);
         // Values are written once more when they go back.
         bound.last_values_ns = 2 * (written - start) + device.now_ns() - launched;
         bound.values_ns += bound.last_values_ns;
@@ -221,13 +221,13 @@ impl Stage {
 
     /// One sample, taken as any other; its result is in its place, and nobody has looked at it.
     pub(super) fn unjudged(&mut self, device: &dyn Device, name: &str, batch: u32) -> Result<Sample, Fault> {
-        let (problems, mode, look) = (&self.problems, self.mode, Look::whole());
+        let (workloads, mode, look) = (&self.workloads, self.mode, Look::whole());
         let bound = self.bound.get_mut(name).ok_or_else(|| lost(name))?;
-        let prepare = &|| problems.iter().try_for_each(|p| p.disguise(look));
+        let prepare = &|| workloads.iter().try_for_each(|p| p.disguise(look));
         let check: Option<&dyn Fn() -> Result<u64, Fault>> = Some(&|| Ok(0));
-        let (launch, buffers) = (&mut *bound.launch, problems[0].buffers());
+        let (launch, buffers) = (&mut *bound.launch, workloads[0].buffers());
         let mut sample = device.sample(Timed { launch, buffers, prepare, check, mode, batch })?;
-        sample.ns /= problems.len() as f64;
+        sample.ns /= workloads.len() as f64;
         Ok(sample)
     }
 }

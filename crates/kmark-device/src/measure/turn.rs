@@ -42,9 +42,9 @@ impl Stage {
         let mode = self.mode;
         let bound = self.bound.get_mut(name).ok_or_else(|| lost(name))?;
         let Some(known) = bound.known.as_ref().filter(|_| check != Check::Off) else {
-            let (problems, count) = (&self.problems, self.problems.len() as f64);
-            let prepare = &|| problems.iter().try_for_each(|p| p.restore());
-            let (buffers, repeats) = (problems[0].buffers(), !problems[0].is_in_place());
+            let (workloads, count) = (&self.workloads, self.workloads.len() as f64);
+            let prepare = &|| workloads.iter().try_for_each(|p| p.restore());
+            let (buffers, repeats) = (workloads[0].buffers(), !workloads[0].is_in_place());
             let mut source = Unchecked { device, launch: &mut *bound.launch, buffers, prepare, mode, repeats };
             let mut visit = visit(device, &mut source, mode, rule, warmup)?;
             visit.samples_ns.iter_mut().for_each(|ns| *ns /= count);
@@ -78,8 +78,8 @@ impl Stage {
         // Whoever has something to say of all its launches says it now: memory that grew with them.
         let bound = self.bound.get_mut(name).ok_or_else(|| lost(name))?;
         bound.launch.settle()?;
-        for problem in &self.problems {
-            let oversteps = problem.oversteps()?;
+        for workload in &self.workloads {
+            let oversteps = workload.oversteps()?;
             if !oversteps.is_empty() {
                 return Err(Fault::new(Status::Wrong, format!("a timed launch: {}", oversteps.join("; "))));
             }
@@ -139,7 +139,7 @@ impl Source for Turn<'_> {
             return Ok(sample);
         }
         if !self.checked.same_bits && number == self.gate_at {
-            let judged = right(judged(&self.stage.problems)?, "a timed launch: ")?;
+            let judged = right(judged(&self.stage.workloads)?, "a timed launch: ")?;
             self.verify.get_or_insert_default().merge(judged);
         }
         self.bound().known_times.push(sample.ns);
@@ -153,7 +153,7 @@ impl Source for Turn<'_> {
     }
 
     fn repeats(&self) -> bool {
-        !self.stage.problems[0].is_in_place()
+        !self.stage.workloads[0].is_in_place()
     }
 }
 
@@ -183,7 +183,7 @@ impl Turn<'_> {
     }
 
     fn is_whole(&self, look: Look) -> bool {
-        let outputs = self.stage.problems[0].buffers().0.iter().map(|b| b.spec()).enumerate();
+        let outputs = self.stage.workloads[0].buffers().0.iter().map(|b| b.spec()).enumerate();
         outputs.filter(|(_, s)| s.role.is_output()).all(|(t, s)| look.pieces(t, s.bytes()).is_whole())
     }
 
@@ -195,7 +195,7 @@ impl Turn<'_> {
         let old = bound.known_times.len().saturating_sub(MOST_TIMES);
         bound.known_times.drain(..old);
         let known = bound.known_times.clone();
-        let elements: usize = self.stage.problems[0].buffers().0.iter().map(|b| b.spec().elems()).sum();
+        let elements: usize = self.stage.workloads[0].buffers().0.iter().map(|b| b.spec().elems()).sum();
         let habit = self.device.habit_ns(elements);
         if known.len() < FEWEST_TIMES {
             return Ok(());

@@ -12,7 +12,7 @@ use rayon::prelude::*;
 use std::sync::Mutex;
 
 pub const IMPLS: &[&dyn Impl] = &[
-    &naive(plain::right, include_str!("plain.rs")),
+    &naive(plain::right, concat!(include_str!("plain.rs"), include_str!("mod.rs"))),
     &CpuImpl::simd("tiles of 64 queries and 128 keys, five products each, all cores", include_str!("cpu.rs"), bind),
 ];
 

@@ -62,6 +62,10 @@ const SHARED: &[(&str, &str)] = &[
     ("product.rs", include_str!("product.rs")),
     ("rows.rs", include_str!("rows.rs")),
     ("plain", include_str!("../plain.rs")),
+    ("plain attention", include_str!("../plain/attention.rs")),
+    ("plain backward of norms", include_str!("../plain/norm_bwd.rs")),
+    ("plain softmax", include_str!("../plain/softmax.rs")),
+    ("truth", include_str!("../truth/mod.rs")),
     ("matmul", kmark_device::cpu::matmul::SOURCE),
     ("geometry", include_str!("../truth/attention.rs")),
     ("dense", include_str!("../truth/attention/dense.rs")),
@@ -95,6 +99,8 @@ fn hash(own: &[&str]) -> String {
 
 /// Plain loops do some 200 million to a billion operations in a second; a case takes dozens of launches.
 const NAIVE_FLOPS: u64 = 10_000_000_000;
+/// And hold whole tensors.
+const NAIVE_BYTES: u64 = 8 << 30;
 
 impl Impl for CpuImpl {
     fn name(&self) -> &str {
@@ -112,6 +118,10 @@ impl Impl for CpuImpl {
         if self.name == "cpu/naive" && multiplies_matrices && cost.flops > NAIVE_FLOPS {
             let giga = cost.flops / 1_000_000_000;
             return Err(format!("{giga} GFLOP would take plain loops minutes for each launch"));
+        }
+        let wide = 8 * op.tensors(case).iter().map(|t| t.elems() as u64).sum::<u64>();
+        if matches!(self.run, Run::Plain(_)) && wide > NAIVE_BYTES {
+            return Err(format!("plain loops would hold {} GiB of tensors in f64", wide >> 30));
         }
         Ok(())
     }
@@ -222,8 +232,9 @@ mod tests {
 
     #[test]
     fn every_file_of_this_folder_is_in_the_hash() {
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cpu");
-        for file in std::fs::read_dir(folder).unwrap() {
+        let src = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let files = |folder: &str| std::fs::read_dir(src.join(folder)).unwrap();
+        for file in files("cpu").chain(files("plain")) {
             let path = file.unwrap().path();
             let text = std::fs::read_to_string(&path).unwrap();
             assert!(SHARED.iter().any(|(_, shared)| *shared == text), "{} is not", path.display());
@@ -236,7 +247,7 @@ mod tests {
     fn the_crates_inside_of_launches_are_pinned_by_the_hash() {
         let lock = include_str!("../../../../Cargo.lock");
         let names: Vec<&str> = pinned(lock).filter_map(|p| p.lines().find_map(|l| l.strip_prefix("name = "))).collect();
-        for wanted in ["\"gemm\"", "\"gemm-f32\"", "\"half\"", "\"libm\"", "\"pulp\"", "\"rayon-core\""] {
+        for wanted in ["\"gemm-common\"", "\"gemm-f32\"", "\"half\"", "\"libm\"", "\"pulp\"", "\"rayon-core\""] {
             assert!(names.contains(&wanted), "{wanted}: {names:?}");
         }
         assert!(pinned(lock).all(|p| p.contains("version = ") && p.contains("checksum = ")));

@@ -8,7 +8,7 @@ use kmark_device::{Impl, Launch};
 use std::f64::consts::FRAC_1_SQRT_2;
 
 pub const IMPLS: &[&dyn Impl] = &[
-    &naive(plain::right, include_str!("plain.rs")),
+    &naive(plain::right, concat!(include_str!("plain.rs"), include_str!("mod.rs"))),
     &CpuImpl::simd("vectorised rows, all cores", include_str!("cpu.rs"), bind),
 ];
 

@@ -8,7 +8,7 @@ use kmark_device::cpu::matmul::{Into, Scalar, matmul};
 use kmark_device::{Impl, Launch};
 
 pub const IMPLS: &[&dyn Impl] = &[
-    &naive(plain::right, include_str!("plain.rs")),
+    &naive(plain::right, concat!(include_str!("plain.rs"), include_str!("mod.rs"))),
     &CpuImpl::simd("widened, multiplied by the gemm crate on all cores, rounded", include_str!("cpu.rs"), bind),
 ];
 

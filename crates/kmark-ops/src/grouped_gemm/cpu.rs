@@ -11,7 +11,7 @@ use kmark_device::{Impl, Launch};
 use std::ops::Range;
 
 pub const IMPLS: &[&dyn Impl] = &[
-    &naive(plain::right, include_str!("plain.rs")),
+    &naive(plain::right, concat!(include_str!("plain.rs"), include_str!("mod.rs"))),
     &CpuImpl::simd(
         "group by group: widened, multiplied by the gemm crate on all cores, rounded",
         include_str!("cpu.rs"),

@@ -7,7 +7,7 @@ use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};
 
 pub const IMPLS: &[&dyn Impl] = &[
-    &naive(plain::right, include_str!("plain.rs")),
+    &naive(plain::right, concat!(include_str!("plain.rs"), include_str!("mod.rs"))),
     &CpuImpl::simd("streaming stores, all cores", include_str!("cpu.rs"), bind),
 ];
 
@@ -89,7 +89,7 @@ mod tests {
     use kmark_core::case::DEFAULT_SEED;
     use kmark_core::dtype::DType;
     use kmark_device::cpu::Cpu;
-    use kmark_device::problem::verify;
+    use kmark_device::workload::verify;
 
     /// Several chunks, several jobs and streamed outputs, which random cases are too small for.
     #[test]

@@ -7,7 +7,7 @@ use kmark_device::buffer::{Buffer, Buffers};
 use kmark_device::{Impl, Launch};
 
 pub const IMPLS: &[&dyn Impl] = &[
-    &naive(plain::right, include_str!("plain.rs")),
+    &naive(plain::right, concat!(include_str!("plain.rs"), include_str!("mod.rs"))),
     &CpuImpl::simd("vectorised rows, all cores", include_str!("cpu.rs"), bind),
 ];
 

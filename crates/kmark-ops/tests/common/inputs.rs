@@ -13,7 +13,7 @@ pub struct Inputs {
 
 impl Inputs {
     pub fn new(op: &'static Op, case: &Case) -> Inputs {
-        let problem = Cpu::new("test").problem(op, case, op.value_seed(case, 0));
+        let problem = Cpu::new("test").workload(op, case, op.value_seed(case, 0));
         let problem = problem.unwrap_or_else(|fault| panic!("{}: {}", case.id, fault.message));
         let (specs, bytes) = (problem.buffers().0.iter())
             .map(|b| (b.spec().clone(), b.spec().role.is_input().then(|| b.read::<u8>().to_vec())))

@@ -8,7 +8,7 @@ use kmark_core::op::Op;
 use kmark_core::tally::Grade;
 use kmark_device::buffer::{Buffer, Buffers};
 use kmark_device::cpu::Cpu;
-use kmark_device::problem::verify;
+use kmark_device::workload::verify;
 use kmark_device::{Device, Fault, Impl, Launch};
 use kmark_ops::Entry;
 use std::collections::BTreeMap;

@@ -10,7 +10,7 @@ use crate::device::{gpus, kernel_cache};
 use crate::error::{CASE_FAILED, Error, Result};
 use crate::units;
 use indexmap::IndexMap;
-use kmark_core::words::unknown;
+use kmark_core::spelling::unknown;
 use kmark_device::cuda::Cuda;
 use serde::{Deserialize, Serialize};
 use serde_json::json;

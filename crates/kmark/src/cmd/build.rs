@@ -7,7 +7,7 @@ use crate::device::kernel_cache;
 use crate::error::{BUILD_FAILED, Error, Result};
 use crate::plan;
 use kmark_core::case::Case;
-use kmark_core::words::unknown;
+use kmark_core::spelling::unknown;
 use kmark_device::cuda::jit::{Jit, complaints};
 use kmark_device::cuda::{For, compile_oracle};
 use kmark_device::{Fault, Impl};

@@ -11,7 +11,7 @@ use crate::suite::{BUILT_IN, Suite};
 use crate::units;
 use comfy_table::{ContentArrangement, Table};
 use kmark_core::case::DEFAULT_SEED;
-use kmark_core::words::unknown;
+use kmark_core::spelling::unknown;
 use kmark_device::cpu::Cpu;
 use kmark_device::{Device, Impl};
 use kmark_ops::Entry;

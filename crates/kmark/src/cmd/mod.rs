@@ -18,7 +18,7 @@ use crate::cli::Cli;
 use crate::error::{Error, Result, USAGE};
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use kmark_core::words::nearest;
+use kmark_core::spelling::nearest;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 

@@ -5,7 +5,7 @@ use crate::cli::ReportArgs;
 use crate::error::{Error, Result};
 use crate::report::{Options, RunData, render};
 use crate::store::load;
-use kmark_core::words::unknown;
+use kmark_core::spelling::unknown;
 use std::io::Write;
 
 pub fn run(args: ReportArgs) -> Result<u8> {

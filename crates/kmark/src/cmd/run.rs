@@ -114,7 +114,7 @@ fn check_baseline(args: &RunArgs, plan: &Plan) -> Result<()> {
     if known.contains(&name.as_str()) {
         return Ok(());
     }
-    Err(Error::usage(kmark_core::words::unknown("baseline (it must be among the impls that run)", name, known)))
+    Err(Error::usage(kmark_core::spelling::unknown("baseline (it must be among the impls that run)", name, known)))
 }
 
 /// A folder of its own for every run, named by the second.

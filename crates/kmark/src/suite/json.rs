@@ -5,7 +5,7 @@ use super::{Group, Suite, float_word};
 use crate::error::{Error, Result};
 use indexmap::IndexMap;
 use kmark_core::dtype::DType;
-use kmark_core::words::unknown;
+use kmark_core::spelling::unknown;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use std::fmt;

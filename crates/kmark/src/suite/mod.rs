@@ -9,7 +9,7 @@ use indexmap::IndexMap;
 use kmark_core::case::Case;
 use kmark_core::dtype::DType;
 use kmark_core::op::Op;
-use kmark_core::words::unknown;
+use kmark_core::spelling::unknown;
 use std::time::Duration;
 use toml::Value;
 

@@ -268,12 +268,12 @@ fn cheating_kernels_are_found_out() {
         let ending = source.strip_prefix("// Ends as ").and_then(|s| s.split(':').next()).expect("a first line");
         ending.to_string()
     };
-    // Who remembers shows it in visits of many launches only.
-    for (ending, budget, code) in [("wrong", "80ms", 5), ("inconsistent", "300ms", 6)] {
+    // Who waits before it cheats, or remembers, shows it in visits of many launches only.
+    for (ending, code) in [("wrong", 5), ("inconsistent", 6)] {
         let mut args = vec!["--impl", "cuda/01_rows"];
         let here = files.iter().filter(|f| ends(f) == ending);
         here.for_each(|f| args.extend(["--impl", f.to_str().unwrap()]));
-        let (records, result) = run_rmsnorm_for(budget, &args);
+        let (records, result) = run_rmsnorm_for("300ms", &args);
         assert_eq!(result.status.code(), Some(code), "{}", text(&result.stderr));
         assert_eq!(records.len(), args.len(), "two cases for each impl");
         for r in records {

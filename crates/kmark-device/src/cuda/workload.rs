@@ -11,7 +11,7 @@ use super::prelude::{For, SLOTS, Slot, pack, slots};
 use super::program::address;
 use crate::buffer::{Buffer, Buffers, DeviceMemory, extent};
 use crate::decoy::Look;
-use crate::problem::{Kept, Problem, derive};
+use crate::workload::{Kept, Workload, derive};
 use crate::{Device, Fault};
 use kmark_core::case::Case;
 use kmark_core::fill::Fill;
@@ -23,7 +23,7 @@ use kmark_core::tally::{Element, Grade, PLACES, Tally};
 use kmark_core::tensor::{Role, TensorSpec, View};
 use std::sync::Arc;
 
-pub struct GpuProblem {
+pub struct GpuWorkload {
     pub(super) cuda: Cuda,
     pub(super) op: &'static Op,
     pub(super) case: Case,
@@ -48,8 +48,8 @@ pub(super) enum Ask {
     Dump { expect: Address, slack: Address, loose: Address, region: Address },
 }
 
-impl GpuProblem {
-    pub fn new(cuda: &Cuda, op: &'static Op, case: &Case, seed: u64) -> Result<GpuProblem, Fault> {
+impl GpuWorkload {
+    pub fn new(cuda: &Cuda, op: &'static Op, case: &Case, seed: u64) -> Result<GpuWorkload, Fault> {
         let specs = op.tensors(case);
         let blocks =
             specs.iter().map(|s| Block::new(cuda.queue(), s).map(Arc::new)).collect::<Result<Vec<_>, Fault>>()?;
@@ -59,7 +59,7 @@ impl GpuProblem {
         for spec in &specs {
             pristine.push((spec.role == Role::InOut).then(|| Raw::new(cuda.queue(), spec.bytes())).transpose()?);
         }
-        let mut problem = GpuProblem {
+        let mut workload = GpuWorkload {
             cuda: cuda.clone(),
             op,
             case: case.clone(),
@@ -72,9 +72,9 @@ impl GpuProblem {
             buffers,
             seed,
         };
-        problem.refill(seed)?;
-        problem.reset()?;
-        Ok(problem)
+        workload.refill(seed)?;
+        workload.reset()?;
+        Ok(workload)
     }
 
     pub(super) fn layout(&self) -> Layout {
@@ -265,7 +265,7 @@ impl GpuProblem {
     }
 }
 
-impl Problem for GpuProblem {
+impl Workload for GpuWorkload {
     fn buffers(&self) -> &Buffers {
         &self.buffers
     }

@@ -6,7 +6,7 @@
 use crate::Fault;
 use crate::buffer::{Buffer, Buffers};
 use crate::decoy::{self, Look};
-use crate::problem::{GLANCE, Kept, Problem, derive};
+use crate::workload::{GLANCE, Kept, Workload, derive};
 use kmark_core::case::Case;
 use kmark_core::fill::Fill;
 use kmark_core::gate::{Gate, Verify};
@@ -15,7 +15,7 @@ use kmark_core::op::Op;
 use kmark_core::record::Status;
 use kmark_core::tensor::{Role, TensorSpec, View};
 
-pub struct HostProblem {
+pub struct HostWorkload {
     op: &'static Op,
     case: Case,
     specs: Vec<TensorSpec>,
@@ -26,14 +26,14 @@ pub struct HostProblem {
     hashes: Vec<Option<blake3::Hash>>,
 }
 
-impl HostProblem {
-    pub fn new(op: &'static Op, case: &Case, seed: u64) -> Result<HostProblem, Fault> {
+impl HostWorkload {
+    pub fn new(op: &'static Op, case: &Case, seed: u64) -> Result<HostWorkload, Fault> {
         let specs = op.tensors(case);
         let no_memory =
             |s: &TensorSpec| Fault::new(Status::OutOfMemory, format!("no memory for {} ({} bytes)", s.name, s.bytes()));
         let buffers =
             specs.iter().map(|s| Buffer::host(s).ok_or_else(|| no_memory(s))).collect::<Result<Vec<_>, _>>()?;
-        let mut problem = HostProblem {
+        let mut workload = HostWorkload {
             op,
             case: case.clone(),
             pristine: vec![None; specs.len()],
@@ -41,9 +41,9 @@ impl HostProblem {
             specs,
             buffers: Buffers(buffers),
         };
-        problem.refill(seed)?;
-        problem.reset()?;
-        Ok(problem)
+        workload.refill(seed)?;
+        workload.reset()?;
+        Ok(workload)
     }
 
     fn derive(&self, target: usize, case: &Case) {
@@ -72,7 +72,7 @@ impl HostProblem {
     }
 }
 
-impl Problem for HostProblem {
+impl Workload for HostWorkload {
     fn buffers(&self) -> &Buffers {
         &self.buffers
     }

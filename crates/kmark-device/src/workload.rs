@@ -1,5 +1,5 @@
 //! A case laid out in a device's memory: inputs filled, outputs poisoned, and the check of what a launch left behind. Each
-//! kind of device keeps problems in its own way; what a problem is stands here.
+//! kind of device keeps workloads in its own way; what a workload is stands here.
 
 use crate::buffer::Buffers;
 use crate::decoy::Look;
@@ -11,7 +11,7 @@ use kmark_core::op::{Op, by_rows};
 use kmark_core::tensor::{Role, TensorSpec, View};
 use std::any::Any;
 
-pub trait Problem {
+pub trait Workload {
     fn buffers(&self) -> &Buffers;
     /// Fresh input values; pure outputs stay as they are.
     fn refill(&mut self, seed: u64) -> Result<(), Fault>;
@@ -40,20 +40,20 @@ pub trait Problem {
     fn glance(&self, word: u64) -> Result<Vec<f64>, Fault>;
 }
 
-/// Hashes of the pieces of every output, where and as the kind of problem keeps them; 0: the piece may hold anything.
+/// Hashes of the pieces of every output, where and as the kind of workload keeps them; 0: the piece may hold anything.
 pub struct Kept(pub Box<dyn Any>);
 
 impl Kept {
     /// As the kind that kept it knows it.
     pub fn get<K: 'static>(&self) -> &K {
-        self.0.downcast_ref().expect("kept by a problem of this kind")
+        self.0.downcast_ref().expect("kept by a workload of this kind")
     }
 }
 
 /// Elements of each output that a glance takes.
 pub const GLANCE: usize = 4096;
 
-/// Memory that a problem of this case takes beside small change.
+/// Memory that a workload of this case takes beside small change.
 pub fn bytes(op: &Op, case: &Case) -> u64 {
     let twice = |t: &TensorSpec| if t.role == Role::InOut { 2 } else { 1 };
     op.tensors(case).iter().map(|t| t.bytes() as u64 * twice(t)).sum()
@@ -63,26 +63,26 @@ pub fn bytes(op: &Op, case: &Case) -> u64 {
 /// that an output kept from an earlier launch, or from earlier values behind the same pointers, is caught; as many as
 /// show every kind of row to it.
 pub fn verify(device: &dyn Device, op: &'static Op, imp: &dyn Impl, case: &Case) -> Result<Verify, Fault> {
-    let mut problem = device.problem(op, case, op.value_seed(case, 0))?;
-    let mut launch = imp.bind(device, op, case, problem.buffers())?;
-    problem.reset()?; // binding may have tried itself out
+    let mut workload = device.workload(op, case, op.value_seed(case, 0))?;
+    let mut launch = imp.bind(device, op, case, workload.buffers())?;
+    workload.reset()?; // binding may have tried itself out
     launch.launch()?;
     launch.settle()?;
-    let mut verify = problem.check()?;
+    let mut verify = workload.check()?;
     for set in 1..op.checks(case) {
         if !verify.ok() {
             break;
         }
-        problem.refill(op.value_seed(case, set))?;
-        problem.reset()?;
+        workload.refill(op.value_seed(case, set))?;
+        workload.reset()?;
         launch.refresh()?;
         launch.launch()?;
         launch.settle()?;
-        verify.merge(problem.check()?);
+        verify.merge(workload.check()?);
     }
     if verify.ok() {
-        problem.reset()?;
-        device.check_order(&mut *launch, problem.buffers())?;
+        workload.reset()?;
+        device.check_order(&mut *launch, workload.buffers())?;
     }
     Ok(verify)
 }
