@@ -38,8 +38,17 @@ fn on_standin(folder: &Path, args: &[&str]) -> Command {
     command
 }
 
+/// A clock made of the host's cannot be calibrated while other tests have the processor: then the command is tried again.
 fn cuda(args: &[&str]) -> Output {
-    on_standin(standin(), args).output().expect("the binary runs")
+    for _ in 0..5 {
+        let result = on_standin(standin(), args).output().expect("the binary runs");
+        if !text(&result.stderr).contains("timers cannot be trusted") {
+            return result;
+        }
+        let out = args.iter().position(|a| *a == "--out").map(|at| args[at + 1]);
+        out.iter().for_each(|out| drop(std::fs::remove_dir_all(out)));
+    }
+    panic!("no peace for the stand-in's clock in five tries");
 }
 
 /// Runs `rmsnorm` on small cases with some impl, and its records.
