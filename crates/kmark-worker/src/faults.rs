@@ -37,7 +37,7 @@ const KINDS: [(Kind, &str, &str); 22] = [
     (Kind::Noise, "fault/noise", "prints a lot, and is right"),
     (Kind::Twin, "fault/twin", "the op's last impl under another name"),
     (Kind::Twin, "fault/brother", "the same under a third name"),
-    (Kind::Slow, "fault/slow", "the same, but every launch takes twice as long"),
+    (Kind::Slow, "fault/slow", "the same, but every launch takes twice as long, or as KMARK_TEST_FAULTS says: 1.1"),
     (Kind::Cheat(Cheat::Wobbles), "fault/wobbles", "right, but its last bits are never the same"),
     (Kind::Cheat(Cheat::WobblesAtFirst), "fault/wobbles-at-first", "the same, and works at the first launches only"),
     (Kind::Cheat(Cheat::EveryOther), "fault/every-other", "works at every other launch only"),
@@ -51,6 +51,15 @@ const KINDS: [(Kind, &str, &str); 22] = [
     (Kind::Cheat(Cheat::Remembers), "fault/remembers", "slow, but remembers results by a hash of the inputs"),
     (Kind::Cheat(Cheat::KeepsLast), "fault/keeps-last", "slow, but skips the work if the inputs are those of the last"),
 ];
+
+/// By what `fault/slow` multiplies its time.
+fn slowness() -> f64 {
+    static SET: OnceLock<f64> = OnceLock::new();
+    *SET.get_or_init(|| {
+        let set = std::env::var("KMARK_TEST_FAULTS").ok().and_then(|v| v.parse().ok());
+        set.filter(|v| *v > 1.0).unwrap_or(2.0)
+    })
+}
 
 struct FaultImpl {
     kind: Kind,
@@ -104,7 +113,7 @@ impl Impl for FaultImpl {
             match kind {
                 Kind::Twin | Kind::Cheat(_) => {}
                 Kind::Slow => {
-                    let until = start.elapsed().mul_f64(2.0);
+                    let until = start.elapsed().mul_f64(slowness());
                     while start.elapsed() < until {
                         std::hint::spin_loop();
                     }

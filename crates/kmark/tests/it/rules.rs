@@ -158,6 +158,7 @@ const NUMBERS: &[(&str, &str, &str, &str)] = &[
     ("kmark-core/src/tally.rs", "PER_ROW", "2", "no more than two of them in one row"),
     ("kmark-core/src/fill.rs", "CYCLE", "16", "Rows come in cycles of sixteen kinds"),
     ("kmark-core/src/consistent.rs", "TRIES", "7", "seven launches in turn with seven controls"),
+    ("kmark-device/src/measure/turn.rs", "LOOKS", "3", "three times over"),
     ("kmark-core/src/consistent.rs", "MARGIN", "1.15", "all slower by 15 %"),
     ("kmark-core/src/consistent.rs", "MOST_LEARNT", "4.0", "or four times the time"),
     ("kmark-core/src/cost.rs", "TRAFFIC_MARGIN", "1.01", "lies 1 % above its memory roof"),
