@@ -7,6 +7,10 @@ pub(crate) mod attention;
 pub mod shared;
 
 use crate::Entry;
+use crate::plain::HARMLESS;
+
+pub use crate::plain::read;
+
 use kmark_core::case::Case;
 use kmark_core::dtype::DType;
 use kmark_core::op::Op;
@@ -104,7 +108,7 @@ impl Impl for MutantImpl {
     fn supports(&self, op: &'static Op, case: &Case) -> Result<(), String> {
         self.right(op, case)?;
         match &self.how {
-            How::Spoiled(mutant) if !(mutant.applies)(case) => Err(NO_MUTANT.into()),
+            How::Spoiled(mutant) if !(mutant.applies)(case) => Err(HARMLESS.into()),
             _ => Ok(()),
         }
     }
@@ -180,10 +184,6 @@ pub fn after(mut right: Box<dyn Launch>, mut then: impl FnMut() + 'static) -> Bo
     })
 }
 
-pub fn read(buffer: &Buffer) -> Vec<f64> {
-    values(buffer.spec(), &buffer.read::<u8>())
-}
-
 fn values(spec: &TensorSpec, bytes: &[u8]) -> Vec<f64> {
     let mut values = vec![0.0; spec.elems()];
     spec.read(bytes, 0, &mut values);
@@ -198,14 +198,12 @@ fn outputs(buffers: &Buffers) -> Vec<Buffer> {
     buffers.0.iter().filter(|b| b.spec().role.is_output()).cloned().collect()
 }
 
-pub(crate) const NO_MUTANT: &str = "the mutant is no mutant here";
-
 /// A launch that may find that there was nothing to spoil: then it is no mutant on this case, and says so.
 pub(crate) struct Spoiled<F>(pub(crate) F);
 
 impl<F: FnMut() -> bool> Launch for Spoiled<F> {
     fn launch(&mut self) -> Result<(), Fault> {
-        (self.0)().then_some(()).ok_or_else(|| Fault::new(Status::Unsupported, NO_MUTANT))
+        (self.0)().then_some(()).ok_or_else(|| Fault::new(Status::Unsupported, HARMLESS))
     }
 }
 

@@ -62,6 +62,9 @@ pub fn gate_and_up(c: &Case, t: &Tensors) -> (Vec<f64>, Vec<f64>) {
     (half(0), half(1))
 }
 
+/// What a mutant says that is as good as the right one on a case.
+pub const HARMLESS: &str = "the mutant is no mutant here";
+
 /// Reads what it needs, computes, puts every output.
 pub type Plain = fn(&Case, &mut Tensors);
 
@@ -85,7 +88,7 @@ impl<F: Fn(&Case, &mut Tensors)> Launch for Plainly<F> {
             buffer.spec().write(values, 0, &mut buffer.write::<u8>());
         }
         if tensors.harmless {
-            return Err(Fault::new(Status::Unsupported, crate::mutants::NO_MUTANT));
+            return Err(Fault::new(Status::Unsupported, HARMLESS));
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Products of groups of rows on the CPU. Which rows belong to which group is read from memory at every launch, as a
 //! kernel must do it.
 
-use super::{masked, plain, scaled};
+use super::{masked, plain, rows_by_group, scaled};
 use crate::cpu::{CpuImpl, Elem, Real, Scales, Side, by_any_float, by_float, naive, round_rows};
 use crate::truth::product::BLOCK;
 use kmark_core::case::Case;
@@ -14,7 +14,7 @@ pub const IMPLS: &[&dyn Impl] = &[
     &naive(plain::right, concat!(include_str!("plain.rs"), include_str!("mod.rs"))),
     &CpuImpl::simd(
         "group by group: widened, multiplied by the gemm crate on all cores, rounded",
-        include_str!("cpu.rs"),
+        concat!(include_str!("cpu.rs"), include_str!("mod.rs")),
         bind,
     ),
 ];
@@ -64,27 +64,6 @@ impl Plan {
             f(rows, a, b);
         }
     }
-}
-
-/// Groups that have rows, and which, as memory says it: the group of each row, or the counts of groups that lie in slots
-/// of so many rows.
-pub fn rows_by_group(slot: Option<usize>, index: &[i32]) -> Vec<(usize, Range<usize>)> {
-    let all: Vec<(i32, Range<usize>)> = match slot {
-        Some(slot) => {
-            let rows = |g: usize| g * slot..g * slot + index[g] as usize;
-            (0..index.len()).map(|g| (g as i32, rows(g))).collect()
-        }
-        None => {
-            let mut next = 0;
-            let runs = index.chunk_by(|a, b| a == b).map(|run| {
-                next += run.len();
-                (run[0], next - run.len()..next)
-            });
-            runs.collect()
-        }
-    };
-    // Padding has a negative group.
-    all.into_iter().filter(|(g, rows)| *g >= 0 && !rows.is_empty()).map(|(g, rows)| (g as usize, rows)).collect()
 }
 
 fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {

@@ -206,3 +206,24 @@ fn columns_of_b<'a>(c: &Case, inputs: &'a View<'a>) -> Operand<'a> {
     };
     Operand { inputs, name: "b", count, k, across: false, scales: scaled(c).then(scales) }
 }
+
+/// Groups that have rows, and which, as memory says it: the group of each row, or the counts of groups that lie in slots
+/// of so many rows.
+fn rows_by_group(slot: Option<usize>, index: &[i32]) -> Vec<(usize, Range<usize>)> {
+    let all: Vec<(i32, Range<usize>)> = match slot {
+        Some(slot) => {
+            let rows = |g: usize| g * slot..g * slot + index[g] as usize;
+            (0..index.len()).map(|g| (g as i32, rows(g))).collect()
+        }
+        None => {
+            let mut next = 0;
+            let runs = index.chunk_by(|a, b| a == b).map(|run| {
+                next += run.len();
+                (run[0], next - run.len()..next)
+            });
+            runs.collect()
+        }
+    };
+    // Padding has a negative group.
+    all.into_iter().filter(|(g, rows)| *g >= 0 && !rows.is_empty()).map(|(g, rows)| (g as usize, rows)).collect()
+}

@@ -1,7 +1,6 @@
 //! Products of groups of rows in plain loops, right and wrong.
 
-use super::cpu::rows_by_group;
-use super::{masked, out_dtype, scaled};
+use super::{masked, out_dtype, rows_by_group, scaled};
 use crate::mutants::{Mutant, shared};
 use crate::plain::{Tensors, plainly};
 use crate::truth::product::{BLOCK, Scales, dot};
