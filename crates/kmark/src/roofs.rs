@@ -13,6 +13,7 @@ use kmark_core::record::{Conditions, Mode, family};
 use kmark_core::stats::{median, quantile};
 use kmark_core::stop::StopRule;
 use kmark_core::wire::{Check, Reply, Request, Warmup};
+use kmark_ops::Entry;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -62,8 +63,12 @@ pub struct Limit {
     pub conditions: Option<Conditions>,
 }
 
-/// What a run needs. `None` if it cannot be measured here; then rows have no percentage.
-pub fn measure(workers: &mut Workers, plan: &Plan) -> Option<Roofs> {
+/// As long as a limit takes to be sure of.
+pub const THOROUGH: Duration = Duration::MAX;
+
+/// What a run needs, each limit within the run's budget. `None` if it cannot be measured here; then rows have no
+/// percentage.
+pub fn measure(workers: &mut Workers, plan: &Plan, budget: Duration) -> Option<Roofs> {
     if crate::env::available_memory() < 1 << 30 {
         return None;
     }
@@ -73,40 +78,52 @@ pub fn measure(workers: &mut Workers, plan: &Plan) -> Option<Roofs> {
         // On a CPU narrower dtypes are computed in their accumulator's.
         let dtype = if plan.device == Choice::Cpu { p.case.acc() } else { p.case.dtype };
         if cost.flops > FLOPS_PER_BYTE * cost.bytes() && !matrix.contains_key(&dtype) {
-            matrix.insert(dtype, product(workers, plan.device, dtype)?.rate);
+            matrix.insert(dtype, product(workers, plan.device, dtype, budget)?.rate);
         }
     }
-    let mut rate = |kind| pattern(workers, plan.device, kind).map(|l| l.rate);
+    let mut rate = |kind| pattern(workers, plan.device, kind, budget).map(|l| l.rate);
     let (copy, read, write, triad) = (rate("copy")?, rate("read")?, rate("write")?, rate("triad")?);
     Some(Roofs { copy, read, write, triad, matrix, cache_bytes: plan.device.cache_bytes() })
 }
 
-/// The same limits measured once more, the higher of each: something may have disturbed the machine the first time.
+/// The same limits measured once more, thoroughly, the higher of each: something may have disturbed the machine the first time.
 pub fn again(workers: &mut Workers, device: Choice, known: &Roofs) -> Roofs {
-    let mut higher = |kind, rate: f64| pattern(workers, device, kind).map_or(rate, |l| l.rate.max(rate));
+    let mut higher = |kind, rate: f64| pattern(workers, device, kind, THOROUGH).map_or(rate, |l| l.rate.max(rate));
     let (copy, read) = (higher("copy", known.copy), higher("read", known.read));
     let (write, triad) = (higher("write", known.write), higher("triad", known.triad));
     let mut matrix = known.matrix.clone();
     for (dtype, rate) in &mut matrix {
-        *rate = product(workers, device, *dtype).map_or(*rate, |l| l.rate.max(*rate));
+        *rate = product(workers, device, *dtype, THOROUGH).map_or(*rate, |l| l.rate.max(*rate));
     }
     Roofs { copy, read, write, triad, matrix, cache_bytes: known.cache_bytes }
 }
 
 /// FLOP per second of a square product.
-pub fn product(workers: &mut Workers, device: Choice, dtype: DType) -> Option<Limit> {
+pub fn product(workers: &mut Workers, device: Choice, dtype: DType, budget: Duration) -> Option<Limit> {
     let axes = ["m", "n", "k"].map(|axis| (axis.to_string(), Scale::of(device, workers).side));
     // Both operands along k, as every fast path of every dtype has them.
     let layout = if device == Choice::Cpu { "nn" } else { "nt" };
     let attrs = IndexMap::from([("layout".to_string(), layout.to_string())]);
-    best(workers, device, "gemm", dtype, IndexMap::from(axes), attrs, &|cost| cost.flops)
+    let case = case_of("gemm", dtype, IndexMap::from(axes), attrs)?;
+    best(workers, device, case, budget, &|cost| cost.flops)
 }
 
 /// Bytes per second of one pattern.
-pub fn pattern(workers: &mut Workers, device: Choice, kind: &str) -> Option<Limit> {
+pub fn pattern(workers: &mut Workers, device: Choice, kind: &str, budget: Duration) -> Option<Limit> {
     let axes = IndexMap::from([("n".to_string(), Scale::of(device, workers).elems)]);
     let attrs = IndexMap::from([("kind".to_string(), kind.to_string())]);
-    best(workers, device, "stream", DType::F32, axes, attrs, &Cost::bytes)
+    let case = case_of("stream", DType::F32, axes, attrs)?;
+    best(workers, device, case, budget, &Cost::bytes)
+}
+
+fn case_of(
+    op: &str,
+    dtype: DType,
+    axes: IndexMap<String, u64>,
+    attrs: IndexMap<String, String>,
+) -> Option<(&'static Entry, Case)> {
+    let entry = kmark_ops::find(op)?;
+    Some((entry, entry.op.case(dtype, &axes, &attrs, DEFAULT_SEED).ok()?))
 }
 
 /// A case at its best: the fastest impl, and of its samples the 5 % quantile, because a limit is what the machine can do
@@ -114,23 +131,26 @@ pub fn pattern(workers: &mut Workers, device: Choice, kind: &str) -> Option<Limi
 fn best(
     workers: &mut Workers,
     device: Choice,
-    op: &str,
-    dtype: DType,
-    axes: IndexMap<String, u64>,
-    attrs: IndexMap<String, String>,
+    (entry, case): (&'static Entry, Case),
+    budget: Duration,
     work: &dyn Fn(&Cost) -> u64,
 ) -> Option<Limit> {
-    let entry = kmark_ops::find(op)?;
-    let case = entry.op.case(dtype, &axes, &attrs, DEFAULT_SEED).ok()?;
     let impls = impls_of(entry, device.kind()).into_iter().filter(|i| i.supports(entry.op, &case).is_ok());
     // The plain loops of a CPU are no limit of anything.
     let ours: Vec<_> = impls.filter(|i| i.name() != "cpu/naive" && !i.name().starts_with("fault/")).collect();
     let work = work(&entry.op.cost(&case)) as f64;
-    let limits = ours.iter().filter_map(|i| sample(workers, device, &case, i.name(), work));
+    let limits = ours.iter().filter_map(|i| sample(workers, device, &case, i.name(), budget, work));
     limits.max_by(|a, b| a.rate.total_cmp(&b.rate))
 }
 
-fn sample(workers: &mut Workers, device: Choice, case: &Case, name: &str, work: f64) -> Option<Limit> {
+fn sample(
+    workers: &mut Workers,
+    device: Choice,
+    case: &Case,
+    name: &str,
+    budget: Duration,
+    work: f64,
+) -> Option<Limit> {
     let (family, impl_name) = (family(name), name.to_string());
     let limits = Limits { time: Duration::from_secs(120), memory: u64::MAX };
     let prepare = Request::Prepare {
@@ -141,9 +161,9 @@ fn sample(workers: &mut Workers, device: Choice, case: &Case, name: &str, work: 
         anew: false,
     };
     workers.ask(&family, &prepare, limits).ok()?;
-    let budget_ns = Scale::of(device, workers).budget.as_nanos() as u64;
+    let budget_ns = Scale::of(device, workers).budget.min(budget).as_nanos() as u64;
     let rule = StopRule { precision: 0.001, budget_ns, min_samples: 10, max_samples: 100 };
-    let warmup = Warmup::UntilSteady { limit_ns: 100_000_000 };
+    let warmup = Warmup::UntilSteady { limit_ns: budget_ns.min(100_000_000) };
     let sample = Request::Sample { impl_name: impl_name.clone(), rule, warmup, check: Check::Off };
     let reply = workers.ask(&family, &sample, limits);
     workers.ask(&family, &Request::Release, limits).ok()?;

@@ -6,7 +6,7 @@ use crate::cli::RooflineArgs;
 use crate::device::Choice;
 use crate::error::{Error, Result};
 use crate::host::Workers;
-use crate::roofs::{self, Limit, PATTERNS};
+use crate::roofs::{self, Limit, PATTERNS, THOROUGH};
 use crate::{suite, units};
 use kmark_core::dtype::DType;
 use serde_json::json;
@@ -29,7 +29,7 @@ pub fn run(args: RooflineArgs) -> Result<u8> {
     let mut found: Vec<(String, &str, Limit)> = Vec::new();
     for kind in PATTERNS {
         progress.now(kind);
-        let limit = roofs::pattern(&mut workers, device, kind);
+        let limit = roofs::pattern(&mut workers, device, kind, THOROUGH);
         let limit =
             limit.ok_or_else(|| Error::own(format!("the {kind} roof could not be measured; see kmark doctor")))?;
         progress.done(|| format!("{kind}  {}", units::rate(limit.rate)));
@@ -37,7 +37,7 @@ pub fn run(args: RooflineArgs) -> Result<u8> {
     }
     for dtype in dtypes {
         progress.now(&format!("{dtype} product"));
-        match roofs::product(&mut workers, device, dtype) {
+        match roofs::product(&mut workers, device, dtype, THOROUGH) {
             Some(limit) => {
                 progress.done(|| format!("{dtype} product  {}", units::flops(limit.rate)));
                 found.push((format!("{dtype} product"), "FLOP/s", limit));

@@ -211,7 +211,7 @@ fn prepare(
     if run.roofs.is_none() {
         let start = Instant::now();
         progress.now("roofs");
-        run.roofs = roofs::measure(workers, plan);
+        run.roofs = roofs::measure(workers, plan, Duration::from_nanos(run.settings.budget_ns));
         phases.roofs_ns += start.elapsed().as_nanos() as u64;
     }
     Ok(())

@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import resource
+import select
 import signal
 import subprocess
 import sys
@@ -64,11 +65,13 @@ def forges_requests(x, w, eps):
 @impl
 def reads_requests(x, w, eps):
     if at_the_12th():
-        for number in descriptors():
+        for number in descriptors() * 4:
             if os.fork() == 0:
+                end = time.monotonic() + 5
                 try:
-                    fcntl.fcntl(number, fcntl.F_SETFL, 0)
-                    os.read(number, 1 << 20)
+                    while time.monotonic() < end:
+                        if select.select([number], [], [], 0)[0]:
+                            os.read(number, 1 << 20)
                 except OSError:
                     pass
                 os._exit(0)
