@@ -1,7 +1,7 @@
 //! Residual addition with RMSNorm on the CPU.
 
 use super::{outputs, plain};
-use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, ahead, by_float, each_job, naive, rms_rstd, simd, widen_weight};
+use crate::cpu::{Ahead, CpuImpl, Job, Real, RowKernel, by_rows, naive, narrow, rms_rstd, widen};
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};
@@ -12,97 +12,43 @@ pub const IMPLS: &[&dyn Impl] = &[
 ];
 
 fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
-    let (m, n, eps) = (c.axis("m"), c.axis("n"), c.number("eps"));
-    let (x, residual, w) = (b.get("x"), b.get("residual"), b.get("w"));
-    let (y, z) = (b.get(outputs(c).0), b.get(outputs(c).1));
-    let pitch = x.spec().pitch;
-    let (in_place, rounds) = (c.attr("form") == "inplace", c.attr("sum") == "rounded");
-    by_float!(c.dtype, T => Box::new(move || {
-        let w = widen_weight::<<T as Elem>::Acc>(&w);
-        let (mut y, mut z) = (y.write::<T>(), z.write::<T>());
-        let jobs = Jobs::rows(m, n);
-        let parts = jobs.ranges().zip(jobs.split(&mut y, pitch).zip(jobs.split(&mut z, pitch)));
-        if in_place {
-            each_job(parts, |(_, (x, residual))| {
-                simd(#[inline(always)] || in_place_block::<T>(x, residual, &w, pitch, eps, rounds))
-            });
-        } else {
-            let (x, residual) = (x.read::<T>(), residual.read::<T>());
-            each_job(parts, |(rows, (y, z))| {
-                let start = rows.start * pitch;
-                let rows = Rows { x: &x[start..], residual: &residual[start..], pitch, elems: m * n };
-                simd(#[inline(always)] || out_block::<T>(rows, y, z, &w, eps, rounds))
-            });
-        }
-    }))
+    let kernel = AddRmsNorm { outputs: outputs(c), eps: c.number("eps"), rounds: c.attr("sum") == "rounded" };
+    by_rows(c, b, &["w"], kernel)
 }
 
-/// Lines that were just read are in the cache, so that nothing is won by streaming past it.
-#[inline(always)]
-fn in_place_block<T: Elem>(x: &mut [T], residual: &mut [T], w: &[T::Acc], pitch: usize, eps: f64, rounds: bool) {
-    let n = w.len();
-    let mut sum = Sum::<T>::new(n, rounds);
-    let mut output = Row::<T>::new(n, 0);
-    for (x, residual) in x.chunks_mut(pitch).zip(residual.chunks_mut(pitch)) {
-        let (x, residual) = (&mut x[..n], &mut residual[..n]);
-        sum.add(x, residual);
-        residual.copy_from_slice(&sum.rounded);
-        let r = rms_rstd(&sum.wide, eps);
-        output.store(x, &[], [&sum.wide, w], |[z, w]| z * r * w);
-    }
-}
-
-/// Some rows; `x` and `residual` start at the first of them and go on to the end of the tensor of `elems` elements.
-struct Rows<'a, T> {
-    x: &'a [T],
-    residual: &'a [T],
-    pitch: usize,
-    elems: usize,
-}
-
-#[inline(always)]
-fn out_block<T: Elem>(rows: Rows<T>, y: &mut [T], z: &mut [T], w: &[T::Acc], eps: f64, rounds: bool) {
-    let (n, pitch) = (w.len(), rows.pitch);
-    let mut sum = Sum::<T>::new(n, rounds);
-    let mut output = Row::<T>::new(n, rows.elems);
-    for (row, (y, z)) in y.chunks_mut(pitch).zip(z.chunks_mut(pitch)).enumerate() {
-        let (x, x_later) = rows.x[row * pitch..].split_at(pitch);
-        let (residual, residual_later) = rows.residual[row * pitch..].split_at(pitch);
-        sum.add(&x[..n], &residual[..n]);
-        let r = rms_rstd(&sum.wide, eps);
-        output.store(&mut z[..n], ahead(residual_later, n), [&sum.wide], |[z]| z);
-        output.store(&mut y[..n], ahead(x_later, n), [&sum.wide, w], |[z, w]| z * r * w);
-    }
-}
-
-/// x + residual of one row as the dtype holds it, and in accumulators the same or, if nothing `rounds` it, more exactly.
-struct Sum<T: Elem> {
+struct AddRmsNorm {
+    /// The normalised row and the sum: in place x and residual.
+    outputs: (&'static str, &'static str),
+    eps: f64,
+    /// Whether the sum is normalised as the dtype holds it.
     rounds: bool,
-    wide: Vec<T::Acc>,
-    other: Vec<T::Acc>,
-    rounded: Vec<T>,
 }
 
-impl<T: Elem> Sum<T> {
-    fn new(n: usize, rounds: bool) -> Sum<T> {
-        Sum {
-            rounds,
-            wide: vec![T::Acc::ZERO; n],
-            other: vec![T::Acc::ZERO; n],
-            rounded: vec![bytemuck::Zeroable::zeroed(); n],
-        }
-    }
-
+impl RowKernel for AddRmsNorm {
     #[inline(always)]
-    fn add(&mut self, x: &[T], residual: &[T]) {
-        T::widen(x, &mut self.wide);
-        T::widen(residual, &mut self.other);
-        for (x, r) in self.wide.iter_mut().zip(&self.other) {
-            *x += *r;
+    fn run<A: Real>(&self, mut job: Job<A>) -> Vec<A> {
+        let (mut y, mut z, w) = (job.output(self.outputs.0), job.output(self.outputs.1), job.shared("w"));
+        let in_place = self.outputs.0 == "x";
+        let mut inputs = (!in_place).then(|| (job.input("x"), job.input("residual")));
+        let (n, dtype) = (w.len(), z.dtype());
+        let (mut sum, mut rounded) = (vec![A::ZERO; n], vec![0u64; n]);
+        let rounded = &mut bytemuck::cast_slice_mut(&mut rounded)[..n * dtype.size()];
+        for row in 0..y.rows() {
+            let ((x, x_next), (residual, next)) = match &mut inputs {
+                Some((x, residual)) => (x.row(row), residual.row(row)),
+                None => ((y.load(row, 0, n), Ahead::NOTHING), (z.load(row, 0, n), Ahead::NOTHING)),
+            };
+            for (sum, (x, r)) in sum.iter_mut().zip(x.iter().zip(residual)) {
+                *sum = *x + *r;
+            }
+            narrow(dtype, &sum, rounded);
+            if self.rounds {
+                widen(dtype, rounded, &mut sum);
+            }
+            let r = rms_rstd(&sum, self.eps);
+            z.copy(row, next, rounded);
+            y.store(row, x_next, [&sum, w], |[z, w]| z * r * w);
         }
-        T::narrow(&self.wide, &mut self.rounded);
-        if self.rounds {
-            T::widen(&self.rounded, &mut self.wide);
-        }
+        Vec::new()
     }
 }

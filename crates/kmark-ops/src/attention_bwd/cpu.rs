@@ -1,8 +1,8 @@
 //! Backward of attention on the CPU.
 
 use super::plain;
-use crate::cpu::attention::{KEYS, QUERIES, Rows};
-use crate::cpu::{CpuImpl, Elem, Real, by_float, exp, naive, simd, sum2};
+use crate::cpu::attention::{KEYS, QUERIES, Rows, store};
+use crate::cpu::{CpuImpl, Real, by_acc, exp, naive, simd, sum2};
 use crate::truth::attention::{Geometry, dense};
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
@@ -17,44 +17,47 @@ pub const IMPLS: &[&dyn Impl] = &[
 ];
 
 fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
-    let (geo, dtype) = (dense::geometry(c), c.dtype);
-    let inputs = ["q", "k", "v", "o", "dout"].map(|name| b.get(name));
-    let (lse, outputs) = (b.get("lse"), ["dq", "dk", "dv"].map(|name| b.get(name)));
-    by_float!(dtype, T => Box::new(move || {
-        let held: Vec<_> = inputs.iter().map(|b| b.read::<T>()).collect();
-        let inputs: [Rows<T>; 5] = std::array::from_fn(|i| Rows::new(&held[i], &inputs[i]));
-        let lse = lse.read();
-        let mut outs: Vec<_> = outputs.iter().map(|b| b.write::<T>()).collect();
-        let pitches: Vec<usize> = outputs.iter().map(|b| b.spec().pitch).collect();
-        let out = Mutex::new(outs.iter_mut().map(|guard| &mut **guard).collect::<Vec<&mut [T]>>());
-        let store = |which: usize, row: usize, values: &[<T as Elem>::Acc]| {
-            let at = row * pitches[which];
-            T::narrow(values, &mut out.lock().expect("no head panicked")[which][at..at + values.len()]);
-        };
-        (0..geo.seqs.len() * geo.hkv).into_par_iter().for_each(|n| {
-            simd(#[inline(always)] || one_head::<T>(&geo, n / geo.hkv, n % geo.hkv, &inputs, &lse, &store))
-        });
-    }))
+    let (geo, b) = (dense::geometry(c), b.clone());
+    by_acc!(c.dtype, A => Box::new(move || launch::<A>(&geo, &b)))
+}
+
+fn launch<A: Real>(geo: &Geometry, b: &Buffers) {
+    let (inputs, outputs) = (["q", "k", "v", "o", "dout"].map(|n| b.get(n)), ["dq", "dk", "dv"].map(|n| b.get(n)));
+    let held = inputs.each_ref().map(|b| b.read::<u8>());
+    let rows: [Rows; 5] = std::array::from_fn(|i| Rows::new(&held[i], &inputs[i]));
+    let lse = b.get("lse");
+    let lse = lse.read::<A>();
+    let mut held_out = outputs.each_ref().map(|b| b.write::<u8>());
+    let out = Mutex::new(held_out.each_mut().map(|guard| &mut **guard));
+    let put = |which: usize, row: usize, values: &[A]| {
+        store(out.lock().expect("no head panicked")[which], &outputs[which], row, values);
+    };
+    (0..geo.seqs.len() * geo.hkv).into_par_iter().for_each(|n| {
+        simd(
+            #[inline(always)]
+            || one_head::<A>(geo, n / geo.hkv, n % geo.hkv, &rows, &lse, &put),
+        )
+    });
 }
 
 /// All queries of the heads that share a key head. The gradients of its keys stay in scratch until the end.
 #[inline(always)]
-fn one_head<T: Elem>(
+fn one_head<A: Real>(
     geo: &Geometry,
     s: usize,
     kv_head: usize,
-    [q, k, v, o, dout]: &[Rows<T>; 5],
-    lse: &[T::Acc],
-    store: &impl Fn(usize, usize, &[T::Acc]),
+    [q, k, v, o, dout]: &[Rows; 5],
+    lse: &[A],
+    store: &dyn Fn(usize, usize, &[A]),
 ) {
     let (d, seq) = (geo.dk, geo.seqs[s]);
-    let zeros = |len: usize| vec![T::Acc::ZERO; len];
-    let scale = T::Acc::from_f64(geo.scale);
+    let zeros = |len: usize| vec![A::ZERO; len];
+    let scale = A::from_f64(geo.scale);
     let (mut kx, mut vx) = (zeros(seq.keys * d), zeros(seq.keys * d));
     for j in 0..seq.keys {
         let row = (geo.k_row)(s, j, kv_head);
-        T::widen(k.row(row, d), &mut kx[j * d..(j + 1) * d]);
-        T::widen(v.row(row, d), &mut vx[j * d..(j + 1) * d]);
+        k.load(row, &mut kx[j * d..(j + 1) * d]);
+        v.load(row, &mut vx[j * d..(j + 1) * d]);
     }
     let (mut dk, mut dv) = (zeros(seq.keys * d), zeros(seq.keys * d));
     let (mut qx, mut ox, mut gx, mut dq) = (zeros(QUERIES * d), zeros(d), zeros(QUERIES * d), zeros(QUERIES * d));
@@ -65,14 +68,14 @@ fn one_head<T: Elem>(
             let rows = QUERIES.min(seq.queries - first);
             for r in 0..rows {
                 let row = (geo.q_row)(s, first + r, head);
-                T::widen(q.row(row, d), &mut qx[r * d..(r + 1) * d]);
-                T::widen(dout.row(row, d), &mut gx[r * d..(r + 1) * d]);
-                T::widen(o.row(row, d), &mut ox);
+                q.load(row, &mut qx[r * d..(r + 1) * d]);
+                dout.load(row, &mut gx[r * d..(r + 1) * d]);
+                o.load(row, &mut ox);
                 delta[r] = sum2(&ox, &gx[r * d..(r + 1) * d], |a, b| a * b);
                 row_lse[r] = lse[(geo.lse_at)(s, first + r, head)];
             }
             qx[..rows * d].iter_mut().for_each(|q| *q = *q * scale);
-            dq[..rows * d].fill(T::Acc::ZERO);
+            dq[..rows * d].fill(A::ZERO);
             // Ranges move forward with the queries: the first starts first, the last ends last.
             let (start, end) = ((geo.visible)(s, first).start, (geo.visible)(s, first + rows - 1).end);
             for from in (start..end).step_by(KEYS) {
@@ -88,8 +91,8 @@ fn one_head<T: Elem>(
                     let keep = inside(visible.start)..inside(visible.end).max(inside(visible.start));
                     let (p, ds) = (&mut p[r * KEYS..r * KEYS + n], &mut ds[r * KEYS..r * KEYS + n]);
                     for unseen in [0..keep.start, keep.end..n] {
-                        p[unseen.clone()].fill(T::Acc::ZERO);
-                        ds[unseen].fill(T::Acc::ZERO);
+                        p[unseen.clone()].fill(A::ZERO);
+                        ds[unseen].fill(A::ZERO);
                     }
                     let (lse, delta) = (row_lse[r], delta[r]);
                     for (p, ds) in p[keep.clone()].iter_mut().zip(&mut ds[keep]) {

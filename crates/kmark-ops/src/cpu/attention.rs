@@ -1,10 +1,11 @@
 //! Attention on the CPU over any geometry: tiles of queries against tiles of keys with the softmax carried along, as flash
 //! attention does it.
 
-use super::{CpuImpl, Elem, Real, by_float, exp, max, simd, sum};
+use super::{CpuImpl, Real, by_acc, exp, max, narrow, simd, sum, widen};
 use crate::plain::attention as plain;
 use crate::truth::attention::{Attends, Geometry, MakeGeometry, Seq};
 use kmark_core::case::Case;
+use kmark_core::dtype::DType;
 use kmark_device::Launch;
 use kmark_device::buffer::{Buffer, Buffers};
 use kmark_device::cpu::matmul::{Into, Mat, matmul};
@@ -26,44 +27,61 @@ pub const QUERIES: usize = 64;
 pub const KEYS: usize = 128;
 
 /// A tensor and how its rows lie.
-pub struct Rows<'a, T> {
-    data: &'a [T],
+pub struct Rows<'a> {
+    bytes: &'a [u8],
+    dtype: DType,
     pitch: usize,
 }
 
-impl<'a, T: Elem> Rows<'a, T> {
-    pub fn new(data: &'a [T], buffer: &Buffer) -> Rows<'a, T> {
-        Rows { data, pitch: buffer.spec().pitch }
+impl<'a> Rows<'a> {
+    pub fn new(bytes: &'a [u8], buffer: &Buffer) -> Rows<'a> {
+        Rows { bytes, dtype: buffer.spec().dtype, pitch: buffer.spec().pitch }
     }
-    pub fn row(&self, row: usize, width: usize) -> &'a [T] {
-        &self.data[row * self.pitch..row * self.pitch + width]
+
+    /// As much of a row as there is room for, in accumulators.
+    pub fn load<A: Real>(&self, row: usize, wide: &mut [A]) {
+        let size = self.dtype.size();
+        widen(self.dtype, &self.bytes[row * self.pitch * size..][..wide.len() * size], wide);
     }
 }
 
-/// Knows the geometry as a function, not as a type: it is large, and built for every dtype.
+/// Rounds some elements into a row of a tensor.
+pub fn store<A: Real>(out: &mut [u8], buffer: &Buffer, row: usize, values: &[A]) {
+    let (dtype, pitch) = (buffer.spec().dtype, buffer.spec().pitch);
+    narrow(dtype, values, &mut out[row * pitch * dtype.size()..][..values.len() * dtype.size()]);
+}
+
+/// Knows the geometry as a function, not as a type: it is large, and built for every accumulator.
 fn bind(geometry: MakeGeometry, c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let (c, b) = (c.clone(), b.clone());
-    by_float!(c.dtype, T => Box::new(move || {
-        let geo = geometry(&c, &|name| b.get(name).read::<i32>().iter().map(|v| *v as i64).collect());
-        let ([q, k, v], o) = (geo.tensors.map(|name| b.get(name)), b.get("o"));
-        let lse = c.flag("lse").then(|| b.get("lse"));
-        let (qd, kd, vd) = (q.read::<T>(), k.read::<T>(), v.read::<T>());
-        let (q, k, v) = (Rows::new(&qd, &q), Rows::new(&kd, &k), Rows::new(&vd, &v));
-        let (mut od, mut ld) = (o.write::<T>(), lse.as_ref().map(|l| l.write()));
-        let pitch = o.spec().pitch;
-        let out = Mutex::new((&mut *od, ld.as_deref_mut()));
-        tiles(&geo).into_par_iter().with_min_len(4).for_each_init(|| Scratch::new(&geo), |scratch, tile| {
-            simd(#[inline(always)] || attend::<T>(&geo, &tile, &q, &k, &v, scratch));
-            let (o, lse) = &mut *out.lock().expect("no tile panicked");
+    by_acc!(c.dtype, A => Box::new(move || launch::<A>(geometry, &c, &b)))
+}
+
+fn launch<A: Real>(geometry: MakeGeometry, c: &Case, b: &Buffers) {
+    let geo = geometry(c, &|name| b.get(name).read::<i32>().iter().map(|v| *v as i64).collect());
+    let ([q, k, v], o) = (geo.tensors.map(|name| b.get(name)), b.get("o"));
+    let lse = c.flag("lse").then(|| b.get("lse"));
+    let held = [q.read::<u8>(), k.read::<u8>(), v.read::<u8>()];
+    let inputs = [Rows::new(&held[0], &q), Rows::new(&held[1], &k), Rows::new(&held[2], &v)];
+    let (mut o_bytes, mut lse) = (o.write::<u8>(), lse.as_ref().map(|l| l.write::<A>()));
+    let out = Mutex::new((&mut *o_bytes, lse.as_deref_mut()));
+    tiles(&geo).into_par_iter().with_min_len(4).for_each_init(
+        || Scratch::new(&geo),
+        |scratch, tile| {
+            simd(
+                #[inline(always)]
+                || attend::<A>(&geo, &tile, &inputs, scratch),
+            );
+            let (o_bytes, lse) = &mut *out.lock().expect("no tile panicked");
             for (r, (head, i)) in tile.rows(&geo).enumerate() {
-                let row = (geo.q_row)(tile.seq, i, head);
-                T::narrow(&scratch.out[r * geo.dv..(r + 1) * geo.dv], &mut o[row * pitch..row * pitch + geo.dv]);
+                let values = &scratch.out[r * geo.dv..(r + 1) * geo.dv];
+                store(o_bytes, &o, (geo.q_row)(tile.seq, i, head), values);
                 if let Some(lse) = lse {
                     lse[(geo.lse_at)(tile.seq, i, head)] = scratch.lse(r);
                 }
             }
-        });
-    }))
+        },
+    );
 }
 
 /// Some queries of one sequence and the heads that share a key head: row `r` is query `r % queries` of head
@@ -124,18 +142,18 @@ impl<A: Real> Scratch<A> {
 
 /// Leaves the finished rows in `scratch.out`.
 #[inline(always)]
-fn attend<T: Elem>(geo: &Geometry, tile: &Tile, q: &Rows<T>, k: &Rows<T>, v: &Rows<T>, x: &mut Scratch<T::Acc>) {
+fn attend<A: Real>(geo: &Geometry, tile: &Tile, [q, k, v]: &[Rows; 3], x: &mut Scratch<A>) {
     let (dk, dv, rows) = (geo.dk, geo.dv, tile.rows.len());
-    let scale = T::Acc::from_f64(geo.scale);
+    let scale = A::from_f64(geo.scale);
     let mut visible: [Range<usize>; QUERIES] = std::array::from_fn(|_| 0..0);
     for (r, (head, i)) in tile.rows(geo).enumerate() {
         visible[r] = (geo.visible)(tile.seq, i);
-        T::widen(q.row((geo.q_row)(tile.seq, i, head), dk), &mut x.q[r * dk..(r + 1) * dk]);
+        q.load((geo.q_row)(tile.seq, i, head), &mut x.q[r * dk..(r + 1) * dk]);
     }
     x.q[..rows * dk].iter_mut().for_each(|q| *q = *q * scale);
-    x.out[..rows * dv].fill(T::Acc::ZERO);
-    x.highest.fill(T::Acc::LOWEST);
-    x.total.fill(T::Acc::ZERO);
+    x.out[..rows * dv].fill(A::ZERO);
+    x.highest.fill(A::LOWEST);
+    x.total.fill(A::ZERO);
     let seen = visible[..rows].iter().filter(|r| !r.is_empty());
     let start = seen.clone().map(|r| r.start).min().unwrap_or(0);
     let end = seen.map(|r| r.end).max().unwrap_or(0);
@@ -143,8 +161,8 @@ fn attend<T: Elem>(geo: &Geometry, tile: &Tile, q: &Rows<T>, k: &Rows<T>, v: &Ro
         let n = KEYS.min(end - first);
         for j in 0..n {
             let row = (geo.k_row)(tile.seq, first + j, tile.kv_head);
-            T::widen(k.row(row, dk), &mut x.k[j * dk..(j + 1) * dk]);
-            T::widen(v.row(row, dv), &mut x.v[j * dv..(j + 1) * dv]);
+            k.load(row, &mut x.k[j * dk..(j + 1) * dk]);
+            v.load(row, &mut x.v[j * dv..(j + 1) * dv]);
         }
         let (queries, keys) = (Mat::new(&x.q, rows, dk, dk), Mat::new(&x.k, n, dk, dk));
         matmul(&mut x.scores, KEYS, queries, keys.transposed(), Into::Set, false);
@@ -152,8 +170,8 @@ fn attend<T: Elem>(geo: &Geometry, tile: &Tile, q: &Rows<T>, k: &Rows<T>, v: &Ro
             let scores = &mut x.scores[r * KEYS..r * KEYS + n];
             let inside = |j: usize| j.clamp(first, first + n) - first;
             let keep = inside(visible.start)..inside(visible.end).max(inside(visible.start));
-            scores[..keep.start].fill(T::Acc::ZERO);
-            scores[keep.end..].fill(T::Acc::ZERO);
+            scores[..keep.start].fill(A::ZERO);
+            scores[keep.end..].fill(A::ZERO);
             if keep.is_empty() {
                 continue;
             }
@@ -168,7 +186,7 @@ fn attend<T: Elem>(geo: &Geometry, tile: &Tile, q: &Rows<T>, k: &Rows<T>, v: &Ro
         matmul(&mut x.out, dv, Mat::new(&x.scores, rows, n, KEYS), Mat::new(&x.v, n, dv, dv), Into::Add, false);
     }
     for r in 0..rows {
-        let inverse = if x.total[r] > T::Acc::ZERO { T::Acc::ONE / x.total[r] } else { T::Acc::ZERO };
+        let inverse = if x.total[r] > A::ZERO { A::ONE / x.total[r] } else { A::ZERO };
         x.out[r * dv..(r + 1) * dv].iter_mut().for_each(|o| *o = *o * inverse);
     }
 }

@@ -1,26 +1,20 @@
-//! Element types as CPU code sees them: how they widen to the accumulator and round back.
+//! Accumulators, and elements as CPU code sees them: every dtype is widened to an accumulator before anything is
+//! computed and rounded afterwards, so that what lies between is compiled for two types only.
 
-use bytemuck::{AnyBitPattern, NoUninit};
+use super::f8;
+use super::rows::simd;
+use bytemuck::{Pod, cast_slice, cast_slice_mut};
+use half::f16;
 use half::slice::HalfFloatSliceExt;
-use half::{bf16, f16};
+use kmark_core::dtype::DType;
+use kmark_device::buffer::Buffer;
 use kmark_device::cpu::matmul::Scalar;
+use std::borrow::Cow;
 use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub};
-
-/// A tensor element.
-pub trait Elem: Copy + Send + Sync + AnyBitPattern + NoUninit + 'static {
-    type Acc: Real;
-    fn up(self) -> Self::Acc;
-    fn down(a: Self::Acc) -> Self;
-    /// The slice itself, if elements and accumulators are one type.
-    fn same(src: &[Self]) -> Option<&[Self::Acc]>;
-    fn same_mut(src: &mut [Self]) -> Option<&mut [Self::Acc]>;
-    fn widen(src: &[Self], dst: &mut [Self::Acc]);
-    fn narrow(src: &[Self::Acc], dst: &mut [Self]);
-}
 
 /// An accumulator: f32, or f64 for f64 tensors.
 pub trait Real:
-    Elem<Acc = Self>
+    Pod
     + Scalar
     + PartialOrd
     + Add<Output = Self>
@@ -33,46 +27,24 @@ pub trait Real:
     const ZERO: Self;
     const ONE: Self;
     const LOWEST: Self;
+    const DTYPE: DType;
     fn from_f64(v: f64) -> Self;
     fn to_f64(self) -> f64;
     fn sqrt(self) -> Self;
     fn ln(self) -> Self;
     fn larger(self, other: Self) -> Self;
+    fn mul_add(self, a: Self, b: Self) -> Self;
     /// e^x by a polynomial that vectorises, for arguments that are not large: accurate to about a unit in the last place.
     fn exp_poly(self) -> Self;
 }
 
 macro_rules! real {
-    ($T:ident, $exp:ident) => {
-        impl Elem for $T {
-            type Acc = $T;
-            #[inline(always)]
-            fn up(self) -> $T {
-                self
-            }
-            #[inline(always)]
-            fn down(a: $T) -> $T {
-                a
-            }
-            #[inline(always)]
-            fn same(src: &[$T]) -> Option<&[$T]> {
-                Some(src)
-            }
-            #[inline(always)]
-            fn same_mut(src: &mut [$T]) -> Option<&mut [$T]> {
-                Some(src)
-            }
-            fn widen(src: &[$T], dst: &mut [$T]) {
-                dst.copy_from_slice(src);
-            }
-            fn narrow(src: &[$T], dst: &mut [$T]) {
-                dst.copy_from_slice(src);
-            }
-        }
+    ($T:ident, $dtype:ident, $exp:ident) => {
         impl Real for $T {
             const ZERO: $T = 0.0;
             const ONE: $T = 1.0;
             const LOWEST: $T = $T::NEG_INFINITY;
+            const DTYPE: DType = DType::$dtype;
             #[inline(always)]
             fn from_f64(v: f64) -> $T {
                 v as $T
@@ -94,68 +66,115 @@ macro_rules! real {
                 if self > other { self } else { other }
             }
             #[inline(always)]
+            fn mul_add(self, a: $T, b: $T) -> $T {
+                self.mul_add(a, b)
+            }
+            #[inline(always)]
             fn exp_poly(self) -> $T {
                 $exp(self)
             }
         }
     };
 }
-real!(f32, exp_f32);
-real!(f64, exp_f64);
+real!(f32, F32, exp_f32);
+real!(f64, F64, exp_f64);
 
-macro_rules! half {
-    ($T:ident, $widen:item, $narrow:item) => {
-        impl Elem for $T {
-            type Acc = f32;
-            #[inline(always)]
-            fn up(self) -> f32 {
-                self.to_f32()
+/// Runs `$body` with `$A` standing for the accumulator of a float dtype.
+macro_rules! by_acc {
+    ($dtype:expr, $A:ident => $body:expr) => {
+        match $dtype {
+            kmark_core::dtype::DType::F64 => {
+                type $A = f64;
+                $body
             }
-            #[inline(always)]
-            fn down(a: f32) -> $T {
-                $T::from_f32(a)
+            _ => {
+                type $A = f32;
+                $body
             }
-            #[inline(always)]
-            fn same(_: &[$T]) -> Option<&[f32]> {
-                None
-            }
-            #[inline(always)]
-            fn same_mut(_: &mut [$T]) -> Option<&mut [f32]> {
-                None
-            }
-            #[inline(always)]
-            $widen
-            #[inline(always)]
-            $narrow
         }
     };
 }
-half!(
-    f16,
-    fn widen(src: &[f16], dst: &mut [f32]) {
-        src.convert_to_f32_slice(dst);
-    },
-    fn narrow(src: &[f32], dst: &mut [f16]) {
-        dst.convert_from_f32_slice(src);
+pub(crate) use by_acc;
+
+/// Accumulators of the elements in `bytes`.
+pub fn widen<A: Real>(dtype: DType, bytes: &[u8], dst: &mut [A]) {
+    if dtype == A::DTYPE {
+        return dst.copy_from_slice(cast_slice(bytes));
     }
-);
-half!(
-    bf16,
-    fn widen(src: &[bf16], dst: &mut [f32]) {
-        for (d, s) in dst.iter_mut().zip(src) {
-            *d = f32::from_bits((s.to_bits() as u32) << 16);
-        }
-    },
-    // Round to nearest even in integers, which vectorises; NaN keeps a set fraction bit.
-    fn narrow(src: &[f32], dst: &mut [bf16]) {
-        for (d, s) in dst.iter_mut().zip(src) {
-            let bits = s.to_bits();
-            let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16;
-            let nan = (bits >> 16) | 0x40;
-            *d = bf16::from_bits(if s.is_nan() { nan } else { rounded } as u16);
-        }
+    match A::DTYPE {
+        DType::F32 => widen_f32(dtype, bytes, cast_slice_mut(dst)),
+        _ => dtype.decode(bytes, cast_slice_mut(dst)),
     }
-);
+}
+
+fn widen_f32(dtype: DType, bytes: &[u8], dst: &mut [f32]) {
+    simd(
+        #[inline(always)]
+        || match dtype {
+            DType::F16 => cast_slice::<u8, f16>(bytes).convert_to_f32_slice(dst),
+            DType::Bf16 => {
+                let each = dst.iter_mut().zip(cast_slice::<u8, u16>(bytes));
+                each.for_each(|(d, s)| *d = f32::from_bits((*s as u32) << 16));
+            }
+            DType::F64 => dst.iter_mut().zip(cast_slice::<u8, f64>(bytes)).for_each(|(d, s)| *d = *s as f32),
+            _ => {
+                let table = f8::values(dtype);
+                dst.iter_mut().zip(bytes).for_each(|(d, s)| *d = table[*s as usize]);
+            }
+        },
+    )
+}
+
+/// Rounds accumulators, once.
+pub fn narrow<A: Real>(dtype: DType, src: &[A], bytes: &mut [u8]) {
+    if dtype == A::DTYPE {
+        return bytes.copy_from_slice(cast_slice(src));
+    }
+    match A::DTYPE {
+        DType::F32 => narrow_f32(dtype, cast_slice(src), bytes),
+        _ => dtype.encode(cast_slice(src), bytes),
+    }
+}
+
+fn narrow_f32(dtype: DType, src: &[f32], bytes: &mut [u8]) {
+    simd(
+        #[inline(always)]
+        || match dtype {
+            DType::F16 => cast_slice_mut::<u8, f16>(bytes).convert_from_f32_slice(src),
+            DType::Bf16 => {
+                let each = cast_slice_mut::<u8, u16>(bytes).iter_mut().zip(src);
+                each.for_each(|(d, s)| *d = round_bf16(*s));
+            }
+            DType::F64 => cast_slice_mut::<u8, f64>(bytes).iter_mut().zip(src).for_each(|(d, s)| *d = *s as f64),
+            DType::F8e4m3 => bytes.iter_mut().zip(src).for_each(|(d, s)| *d = f8::E4M3.round(*s)),
+            DType::F8e5m2 => bytes.iter_mut().zip(src).for_each(|(d, s)| *d = f8::E5M2.round(*s)),
+            other => panic!("no CPU implementation for {other}: the case should have been refused"),
+        },
+    )
+}
+
+/// To nearest even in integers, which vectorises; NaN keeps a set fraction bit.
+#[inline(always)]
+fn round_bf16(v: f32) -> u16 {
+    let bits = v.to_bits();
+    let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16;
+    (if v.is_nan() { (bits >> 16) | 0x40 } else { rounded }) as u16
+}
+
+/// A tensor that all rows share, in accumulators: its own memory if it is of their type.
+pub fn widened<A: Real>(dtype: DType, bytes: &[u8]) -> Cow<'_, [A]> {
+    if dtype == A::DTYPE {
+        return Cow::Borrowed(cast_slice(bytes));
+    }
+    let mut wide = vec![A::ZERO; bytes.len() / dtype.size()];
+    widen(dtype, bytes, &mut wide);
+    Cow::Owned(wide)
+}
+
+/// The whole of a buffer in accumulators.
+pub fn wide_copy<A: Real>(buffer: &Buffer) -> Vec<A> {
+    widened(buffer.spec().dtype, &buffer.read::<u8>()).into_owned()
+}
 
 /// 2^k * e^r with k = round(x / ln 2) and |r| <= ln2 / 2. ln 2 is split in two so that r is exact. The polynomial is
 /// Taylor's of degree 7 with its last term spread over the others (Chebyshev), 2e-9 off at the most.
@@ -218,13 +237,19 @@ mod tests {
     }
 
     #[test]
-    fn bf16_rounds_as_the_crate_does() {
-        let values: Vec<f32> = (0..100_000u32).map(|i| f32::from_bits(i.wrapping_mul(2_654_435_761))).collect();
-        let mut got = vec![bf16::ZERO; values.len()];
-        bf16::narrow(&values, &mut got);
-        for (v, g) in values.iter().zip(&got) {
-            let want = bf16::from_f32(*v);
-            assert!(want.to_bits() == g.to_bits() || (want.is_nan() && g.is_nan()), "{v}");
+    fn elements_are_widened_and_rounded_as_their_dtype_says() {
+        let any: Vec<f32> = (0..100_000u32).map(|i| f32::from_bits(i.wrapping_mul(2_654_435_761))).collect();
+        let wide: Vec<f64> = any.iter().map(|v| *v as f64).collect();
+        for dtype in [DType::F64, DType::F32, DType::F16, DType::Bf16, DType::F8e4m3, DType::F8e5m2] {
+            let (mut want, mut got) = (vec![0; any.len() * dtype.size()], vec![0; any.len() * dtype.size()]);
+            dtype.encode(&wide, &mut want);
+            narrow(dtype, &any, &mut got);
+            let (mut back, mut exact) = (vec![0.0f32; any.len()], vec![0.0; any.len()]);
+            widen(dtype, &got, &mut back);
+            dtype.decode(&want, &mut exact);
+            for ((v, got), want) in any.iter().zip(&back).zip(&exact) {
+                assert!(*got as f64 == *want || (got.is_nan() && want.is_nan()), "{dtype} {v:e}: {got:e} {want:e}");
+            }
         }
     }
 }

@@ -1,19 +1,18 @@
 //! The two 8-bit float formats as CPU code sees them: widened by a table, rounded to nearest even in integers.
 
-use super::elem::Elem;
-use bytemuck::{Pod, Zeroable};
+use kmark_core::dtype::DType;
 
 /// An 8-bit format: fraction bits and the bias of its exponent, which together with IEEE's subnormals make it whole.
 #[derive(Clone, Copy)]
-struct Format {
+pub struct Format {
     fraction: u32,
     bias: u32,
     /// What lies above the largest finite value: infinity, or NaN where there is none.
     beyond: u32,
 }
 
-const E4M3: Format = Format { fraction: 3, bias: 7, beyond: 0x7f };
-const E5M2: Format = Format { fraction: 2, bias: 15, beyond: 0x7c };
+pub const E4M3: Format = Format { fraction: 3, bias: 7, beyond: 0x7f };
+pub const E5M2: Format = Format { fraction: 2, bias: 15, beyond: 0x7c };
 
 impl Format {
     /// Every code as f32. All of them are normal numbers there, or zero.
@@ -37,7 +36,7 @@ impl Format {
     }
 
     #[inline(always)]
-    fn round(self, v: f32) -> u8 {
+    pub fn round(self, v: f32) -> u8 {
         let (bits, drop) = (v.to_bits() & 0x7fff_ffff, 23 - self.fraction);
         let normal = (bits + ((1 << (drop - 1)) - 1 + ((bits >> drop) & 1))) >> drop;
         let normal = normal.wrapping_sub((127 - self.bias) << self.fraction);
@@ -50,81 +49,46 @@ impl Format {
     }
 }
 
-macro_rules! f8 {
-    ($T:ident, $format:ident, $table:ident, $about:literal) => {
-        #[doc = $about]
-        #[derive(Clone, Copy, Pod, Zeroable)]
-        #[repr(transparent)]
-        pub struct $T(u8);
-
-        static $table: [f32; 256] = $format.table();
-
-        impl Elem for $T {
-            type Acc = f32;
-            #[inline(always)]
-            fn up(self) -> f32 {
-                $table[self.0 as usize]
-            }
-            #[inline(always)]
-            fn down(a: f32) -> $T {
-                $T($format.round(a))
-            }
-            #[inline(always)]
-            fn same(_: &[$T]) -> Option<&[f32]> {
-                None
-            }
-            #[inline(always)]
-            fn same_mut(_: &mut [$T]) -> Option<&mut [f32]> {
-                None
-            }
-            #[inline(always)]
-            fn widen(src: &[$T], dst: &mut [f32]) {
-                dst.iter_mut().zip(src).for_each(|(d, s)| *d = s.up());
-            }
-            #[inline(always)]
-            fn narrow(src: &[f32], dst: &mut [$T]) {
-                dst.iter_mut().zip(src).for_each(|(d, s)| *d = $T::down(*s));
-            }
-        }
-    };
+/// Every code of a dtype as f32.
+#[inline(always)]
+pub fn values(dtype: DType) -> &'static [f32; 256] {
+    static TABLES: [[f32; 256]; 2] = [E4M3.table(), E5M2.table()];
+    match dtype {
+        DType::F8e4m3 => &TABLES[0],
+        DType::F8e5m2 => &TABLES[1],
+        other => panic!("no CPU implementation for {other}: the case should have been refused"),
+    }
 }
-f8!(E4m3, E4M3, E4M3_VALUES, "4 exponent and 3 fraction bits, no infinity.");
-f8!(E5m2, E5M2, E5M2_VALUES, "5 exponent and 2 fraction bits.");
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kmark_core::dtype::DType;
-
-    fn check<T: Elem<Acc = f32>>(dtype: DType) {
-        for code in 0..=255u8 {
-            let mut want = [0.0];
-            dtype.decode(&[code], &mut want);
-            let got = bytemuck::cast::<u8, T>(code).up();
-            assert!(got as f64 == want[0] || (got.is_nan() && want[0].is_nan()), "{dtype} {code:#x}: {got} {want:?}");
-        }
-        let any = (0..400_000u32).map(|i| f32::from_bits(i.wrapping_mul(2_654_435_761)));
-        // Around every code and every midpoint between two, ties among them.
-        let near = (0..=255u8).flat_map(|code| {
-            let v = bytemuck::cast::<u8, T>(code).up();
-            (0..64).flat_map(move |i| {
-                let middle = v * (1.0 + i as f32 / 64.0);
-                [middle, f32::from_bits(middle.to_bits() ^ 1), f32::from_bits(middle.to_bits().wrapping_add(1))]
-            })
-        });
-        for v in any.chain(near).chain([f32::MIN_POSITIVE, 1e-45, 464.0, 61440.0]) {
-            let (mut want, mut wide) = ([0u8], [T::down(0.0)]);
-            dtype.encode(&[v as f64], &mut want);
-            T::narrow(&[v], &mut wide);
-            let got = bytemuck::cast::<T, u8>(T::down(v));
-            assert_eq!(got, bytemuck::cast::<T, u8>(wide[0]));
-            assert_eq!(got, want[0], "{dtype} {v:e}");
-        }
-    }
 
     #[test]
     fn every_code_and_every_rounding_is_that_of_the_dtype() {
-        check::<E4m3>(DType::F8e4m3);
-        check::<E5m2>(DType::F8e5m2);
+        for (dtype, format) in [(DType::F8e4m3, E4M3), (DType::F8e5m2, E5M2)] {
+            let table = values(dtype);
+            for code in 0..=255u8 {
+                let (mut want, got) = ([0.0], table[code as usize]);
+                dtype.decode(&[code], &mut want);
+                assert!(
+                    got as f64 == want[0] || (got.is_nan() && want[0].is_nan()),
+                    "{dtype} {code:#x}: {got} {want:?}"
+                );
+            }
+            let any = (0..400_000u32).map(|i| f32::from_bits(i.wrapping_mul(2_654_435_761)));
+            // Around every code and every midpoint between two, ties among them.
+            let near = table.iter().flat_map(|v| {
+                (0..64).flat_map(move |i| {
+                    let middle = v * (1.0 + i as f32 / 64.0);
+                    [middle, f32::from_bits(middle.to_bits() ^ 1), f32::from_bits(middle.to_bits().wrapping_add(1))]
+                })
+            });
+            for v in any.chain(near).chain([f32::MIN_POSITIVE, 1e-45, 464.0, 61440.0]) {
+                let mut want = [0u8];
+                dtype.encode(&[v as f64], &mut want);
+                assert_eq!(format.round(v), want[0], "{dtype} {v:e}");
+            }
+        }
     }
 }

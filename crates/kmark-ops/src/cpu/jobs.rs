@@ -2,6 +2,7 @@
 
 use rayon::prelude::*;
 use std::ops::Range;
+use std::sync::Mutex;
 
 /// Below this many elements one core is done before the others have woken up.
 const SERIAL_ELEMS: usize = 1 << 15;
@@ -30,10 +31,6 @@ impl Jobs {
         Jobs { m, rows: m.div_ceil(jobs).max(1) }
     }
 
-    pub fn count(&self) -> usize {
-        self.m.div_ceil(self.rows)
-    }
-
     /// The row ranges of the jobs, in order.
     pub fn ranges(&self) -> impl Iterator<Item = Range<usize>> + use<> {
         let Jobs { m, rows } = *self;
@@ -44,23 +41,23 @@ impl Jobs {
     pub fn split<'a, T>(&self, out: &'a mut [T], per_row: usize) -> impl Iterator<Item = &'a mut [T]> + use<'a, T> {
         out.chunks_mut((self.rows * per_row).max(1))
     }
-
-    /// The same for an output that the case may not have.
-    pub fn split_if<'a, T>(&self, out: Option<&'a mut [T]>) -> impl Iterator<Item = Option<&'a mut [T]>> + use<'a, T> {
-        let mut parts = out.map(|o| o.chunks_mut(self.rows));
-        let mut left = self.count();
-        std::iter::from_fn(move || {
-            left = left.checked_sub(1)?;
-            Some(parts.as_mut().and_then(|p| p.next()))
-        })
-    }
 }
 
 /// Runs every job, on all cores if there is more than one; results come back in order.
-pub fn each_job<J: Send, R: Send>(jobs: impl Iterator<Item = J>, f: impl Fn(J) -> R + Sync + Send) -> Vec<R> {
-    let mut jobs: Vec<J> = jobs.collect();
+pub fn each_job<J: Send, R: Send>(jobs: impl IntoIterator<Item = J>, f: impl Fn(J) -> R + Sync) -> Vec<R> {
+    let mut jobs: Vec<J> = jobs.into_iter().collect();
     if jobs.len() == 1 {
-        return vec![f(jobs.remove(0))];
+        return jobs.pop().map(f).into_iter().collect();
     }
-    jobs.into_par_iter().map(f).collect()
+    let jobs: Vec<Mutex<(Option<J>, Option<R>)>> = jobs.into_iter().map(|j| Mutex::new((Some(j), None))).collect();
+    on_all_cores(jobs.len(), &|i| {
+        let mut held = jobs[i].lock().expect("every job is run once");
+        held.1 = held.0.take().map(&f);
+    });
+    jobs.into_iter().filter_map(|j| j.into_inner().expect("no job panicked").1).collect()
+}
+
+/// Knows no type of job: it is compiled once.
+fn on_all_cores(count: usize, run: &(dyn Fn(usize) + Sync)) {
+    (0..count).into_par_iter().for_each(run);
 }

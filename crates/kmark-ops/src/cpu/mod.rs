@@ -7,12 +7,16 @@ mod f8;
 mod jobs;
 mod product;
 mod rows;
+mod rowwise;
+mod tensors;
 
-pub use elem::{Elem, Real};
-pub use f8::{E4m3, E5m2};
+pub(crate) use elem::by_acc;
+pub use elem::{Real, narrow, wide_copy, widen};
 pub use jobs::{Jobs, each_job};
 pub use product::{Scales, Side, round_rows};
-pub use rows::{PIECE, Row, ahead, exp, exp_sum, max, max_exp_sum, put, rms_rstd, sigmoid, simd, sum, sum2};
+pub use rows::{exp, exp_sum, max, rms_rstd, sigmoid, simd, sum, sum2};
+pub use rowwise::{Job, RowKernel, Rowwise, by_rows};
+pub use tensors::{Ahead, In, Out, PIECE, streams};
 
 use crate::plain::{Plain, plainly};
 use kmark_core::case::Case;
@@ -61,6 +65,8 @@ const SHARED: &[(&str, &str)] = &[
     ("mod.rs", include_str!("mod.rs")),
     ("product.rs", include_str!("product.rs")),
     ("rows.rs", include_str!("rows.rs")),
+    ("rowwise.rs", include_str!("rowwise.rs")),
+    ("tensors.rs", include_str!("tensors.rs")),
     ("plain", include_str!("../plain.rs")),
     ("plain attention", include_str!("../plain/attention.rs")),
     ("plain backward of norms", include_str!("../plain/norm_bwd.rs")),
@@ -131,99 +137,6 @@ impl Impl for CpuImpl {
             Run::Bound(bind) => bind(case, buffers),
         })
     }
-}
-
-/// Runs `$body` with `$T` standing for the Rust type of a float dtype that accumulates in f32.
-macro_rules! by_short_float {
-    ($dtype:expr, $T:ident => $body:expr) => {
-        match $dtype {
-            kmark_core::dtype::DType::F32 => {
-                type $T = f32;
-                $body
-            }
-            kmark_core::dtype::DType::F16 => {
-                type $T = half::f16;
-                $body
-            }
-            kmark_core::dtype::DType::Bf16 => {
-                type $T = half::bf16;
-                $body
-            }
-            other => panic!("no CPU implementation for {other}: the case should have been refused"),
-        }
-    };
-}
-pub(crate) use by_short_float;
-
-/// Runs `$body` with `$T` standing for the Rust type of a float dtype.
-macro_rules! by_float {
-    ($dtype:expr, $T:ident => $body:expr) => {
-        match $dtype {
-            kmark_core::dtype::DType::F64 => {
-                type $T = f64;
-                $body
-            }
-            other => $crate::cpu::by_short_float!(other, $T => $body),
-        }
-    };
-}
-pub(crate) use by_float;
-
-/// Runs `$body` with `$T` standing for the Rust type of an 8-bit float dtype.
-macro_rules! by_f8 {
-    ($dtype:expr, $T:ident => $body:expr) => {
-        match $dtype {
-            kmark_core::dtype::DType::F8e4m3 => {
-                type $T = $crate::cpu::E4m3;
-                $body
-            }
-            kmark_core::dtype::DType::F8e5m2 => {
-                type $T = $crate::cpu::E5m2;
-                $body
-            }
-            other => panic!("no CPU implementation for {other}: the case should have been refused"),
-        }
-    };
-}
-pub(crate) use by_f8;
-
-/// Runs `$body` with `$T` standing for the Rust type of any float dtype. Apart from `by_float`, because most ops know
-/// no 8-bit floats and need no code for them.
-macro_rules! by_any_float {
-    ($dtype:expr, $T:ident => $body:expr) => {
-        match $dtype.size() {
-            1 => $crate::cpu::by_f8!($dtype, $T => $body),
-            _ => $crate::cpu::by_float!($dtype, $T => $body),
-        }
-    };
-}
-pub(crate) use by_any_float;
-
-/// A weight vector of any float dtype, widened to the accumulator of the activations.
-pub fn widen_weight<A: Real>(buffer: &kmark_device::buffer::Buffer) -> Vec<A> {
-    by_float!(buffer.spec().dtype, W => {
-        let w = buffer.read::<W>();
-        w.iter().map(|v| A::from_f64(v.up().to_f64())).collect()
-    })
-}
-
-/// Rounds the gradient of a weight to the weight's dtype.
-pub fn store_weight<A: Real>(buffer: &kmark_device::buffer::Buffer, values: &[A]) {
-    let wide: Vec<f64> = values.iter().map(|v| v.to_f64()).collect();
-    // From f64, because a second rounding on the way (f64 to f32 to f16) is not what the contract says.
-    buffer.spec().dtype.encode(&wide, &mut buffer.write::<u8>());
-}
-
-/// Adds up the partial sums that jobs return, in the order of the jobs.
-pub fn add_up<A: Real>(partials: Vec<Vec<A>>) -> Vec<A> {
-    let mut partials = partials.into_iter();
-    let mut total = partials.next().expect("there is at least one job");
-    for partial in partials {
-        for (t, p) in total.iter_mut().zip(&partial) {
-            *t += *p;
-        }
-    }
-    total
 }
 
 #[cfg(test)]

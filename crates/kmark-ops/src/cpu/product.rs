@@ -1,8 +1,9 @@
 //! The operands of a product of matrices on the CPU, widened for the matrix kernels; and the way of its rows into an
 //! output.
 
-use super::{Elem, Jobs, Real, each_job, simd};
-use kmark_device::cpu::matmul::{Mat, Scalar};
+use super::{Jobs, Real, each_job, narrow, simd, widen};
+use kmark_core::dtype::DType;
+use kmark_device::cpu::matmul::Mat;
 
 /// Elements of the inner dimension that share a block's scale, and columns of the second operand that do.
 const BLOCK: usize = 128;
@@ -27,8 +28,9 @@ impl Scales<'_> {
 }
 
 /// One operand: `count` vectors of length `k`, rows of the first operand or columns of the second.
-pub struct Side<'a, T> {
-    pub data: &'a [T],
+pub struct Side<'a> {
+    pub bytes: &'a [u8],
+    pub dtype: DType,
     pub count: usize,
     pub k: usize,
     /// Elements from one row in memory to the next.
@@ -38,40 +40,36 @@ pub struct Side<'a, T> {
     pub scales: Option<Scales<'a>>,
 }
 
-impl<T: Elem> Side<'_, T>
-where
-    T::Acc: Scalar,
-{
+impl Side<'_> {
     /// The operand in accumulators, vectors as rows: its own memory if it is of that type, else a dense copy in `dense`.
-    pub fn wide<'s>(&'s self, dense: &'s mut Vec<T::Acc>) -> Mat<'s, T::Acc> {
+    pub fn wide<'s, A: Real>(&'s self, dense: &'s mut Vec<A>) -> Mat<'s, A> {
         let (rows, n) = if self.across { (self.k, self.count) } else { (self.count, self.k) };
-        let mat = match T::same(self.data) {
-            Some(same) if self.scales.is_none() => Mat::new(same, rows, n, self.pitch),
-            _ => {
-                dense.resize(rows * n, <T::Acc as Real>::ZERO);
-                let jobs = Jobs::rows(rows, n);
-                each_job(jobs.ranges().zip(jobs.split(dense, n)), |(at, dense)| {
-                    simd(
-                        #[inline(always)]
-                        || {
-                            for (row, dense) in at.zip(dense.chunks_mut(n)) {
-                                T::widen(&self.data[row * self.pitch..][..n], dense);
-                                self.scale_row(row, dense);
-                            }
-                        },
-                    )
-                });
-                Mat::new(dense, rows, n, n)
-            }
+        let mat = if self.dtype == A::DTYPE && self.scales.is_none() {
+            Mat::new(bytemuck::cast_slice(self.bytes), rows, n, self.pitch)
+        } else {
+            dense.resize(rows * n, A::ZERO);
+            let (jobs, size) = (Jobs::rows(rows, n), self.dtype.size());
+            each_job(jobs.ranges().zip(jobs.split(dense, n)), |(at, dense)| {
+                simd(
+                    #[inline(always)]
+                    || {
+                        for (row, dense) in at.zip(dense.chunks_mut(n)) {
+                            widen(self.dtype, &self.bytes[row * self.pitch * size..][..n * size], dense);
+                            self.scale_row(row, dense);
+                        }
+                    },
+                )
+            });
+            Mat::new(dense, rows, n, n)
         };
         if self.across { mat.transposed() } else { mat }
     }
 
     /// Multiplies a row in memory with the scales of its elements.
     #[inline(always)]
-    fn scale_row(&self, row: usize, wide: &mut [T::Acc]) {
+    fn scale_row<A: Real>(&self, row: usize, wide: &mut [A]) {
         let Some(scales) = self.scales else { return };
-        let factor = |s: f32| T::Acc::from_f64(s as f64);
+        let factor = |s: f32| A::from_f64(s as f64);
         if self.across {
             wide.iter_mut().enumerate().for_each(|(v, w)| *w = *w * factor(scales.at(v, row)));
             return;
@@ -84,26 +82,18 @@ where
     }
 }
 
-/// Rounds rows of `n` into `out`, whose rows lie `pitch` apart, after `finish` has had each.
-pub fn round_rows<A: Real, O: Elem>(
+/// Rounds rows of `n` into `out` of `dtype`, whose rows lie `pitch` apart, after `finish` has had each.
+pub fn round_rows<A: Real>(
     rows: &mut [A],
     n: usize,
-    out: &mut [O],
-    pitch: usize,
-    finish: impl Fn(&mut [A]) + Sync + Send,
+    (dtype, out, pitch): (DType, &mut [u8], usize),
+    finish: impl Fn(&mut [A]) + Sync,
 ) {
-    let jobs = Jobs::rows(rows.len() / n, n);
-    each_job(jobs.split(rows, n).zip(jobs.split(out, pitch)), |(rows, out)| {
-        simd(
-            #[inline(always)]
-            || {
-                let mut wide = vec![O::Acc::ZERO; n];
-                for (row, out) in rows.chunks_mut(n).zip(out.chunks_mut(pitch)) {
-                    finish(row);
-                    wide.iter_mut().zip(row).for_each(|(w, v)| *w = O::Acc::from_f64(v.to_f64()));
-                    O::narrow(&wide, &mut out[..n]);
-                }
-            },
-        )
+    let (jobs, size) = (Jobs::rows(rows.len() / n, n), dtype.size());
+    each_job(jobs.split(rows, n).zip(jobs.split(out, pitch * size)), |(rows, out)| {
+        for (row, out) in rows.chunks_mut(n).zip(out.chunks_mut(pitch * size)) {
+            finish(row);
+            narrow(dtype, row, &mut out[..n * size]);
+        }
     });
 }

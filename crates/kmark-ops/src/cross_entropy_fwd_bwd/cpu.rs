@@ -1,6 +1,6 @@
 //! Cross entropy with its backward on the CPU.
 
-use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, ahead, by_float, each_job, exp_sum, naive, simd};
+use crate::cpu::{Ahead, CpuImpl, Job, Real, RowKernel, by_rows, exp_sum, naive};
 use crate::plain::softmax;
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
@@ -11,45 +11,33 @@ pub const IMPLS: &[&dyn Impl] = &[
     &CpuImpl::simd("vectorised rows, all cores", include_str!("cpu.rs"), bind),
 ];
 
-/// What belongs to each row beside its logits.
-struct Rows<'a, A> {
-    target: &'a [i64],
-    dloss: &'a [A],
+fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+    by_rows(c, b, &[], Both { ignore: c.number("ignore") as i64 })
+}
+
+struct Both {
     ignore: i64,
 }
 
-fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
-    let (m, n, ignore) = (c.axis("m"), c.axis("n"), c.number("ignore") as i64);
-    let (x, target, dloss, dx) = (b.get("x"), b.get("target"), b.get("dloss"), b.get("dx"));
-    let pitch = x.spec().pitch;
-    by_float!(c.dtype, T => Box::new(move || {
-        let (x, target, dloss, mut dx) = (x.read::<T>(), target.read::<i64>(), dloss.read(), dx.write::<T>());
-        let jobs = Jobs::rows(m, n);
-        each_job(jobs.ranges().zip(jobs.split(&mut dx, pitch)), |(at, dx)| {
-            let rows = Rows { target: &target[at.clone()], dloss: &dloss[at.clone()], ignore };
-            simd(#[inline(always)] || block::<T>(&x[at.start * pitch..], rows, dx, n, pitch, m * n))
-        });
-    }))
-}
-
-/// Some rows; `x` starts at the first of them and goes on to the end of the tensor.
-#[inline(always)]
-fn block<T: Elem>(x: &[T], rows: Rows<T::Acc>, dx: &mut [T], n: usize, pitch: usize, elems: usize) {
-    let mut output = Row::<T>::new(n, elems);
-    let mut powers = vec![T::Acc::ZERO; n];
-    for (row, dx) in dx.chunks_mut(pitch).enumerate() {
-        let dx = &mut dx[..n];
-        let (now, later) = x[row * pitch..].split_at(pitch);
-        let later = ahead(later, n);
-        let (target, dloss) = (rows.target[row], rows.dloss[row]);
-        if target == rows.ignore {
-            output.store(dx, later, [], |[]| T::Acc::ZERO);
-            continue;
+impl RowKernel for Both {
+    #[inline(always)]
+    fn run<A: Real>(&self, mut job: Job<A>) -> Vec<A> {
+        let (mut x, target) = (job.input("x"), job.ints("target"));
+        let (mut dloss, mut dx) = (job.input("dloss"), job.output("dx"));
+        let mut powers = Vec::new();
+        for (row, target) in target.iter().enumerate() {
+            let ((x, next), dloss) = (x.row(row), dloss.at(row, 0));
+            if *target == self.ignore {
+                dx.store(row, next, [], |[]| A::ZERO);
+                continue;
+            }
+            powers.resize(x.len(), A::ZERO);
+            let inverse = A::ONE / exp_sum(x, next, &mut powers);
+            let scale = dloss * inverse;
+            dx.store(row, Ahead::NOTHING, [&powers], |[p]| p * scale);
+            let t = *target as usize;
+            dx.put(row, t, dloss * (powers[t] * inverse - A::ONE));
         }
-        let inverse = T::Acc::ONE / exp_sum(&now[..n], later, &mut powers);
-        let scale = dloss * inverse;
-        output.store(dx, &[], [&powers], |[p]| p * scale);
-        let t = target as usize;
-        dx[t] = T::down(dloss * (powers[t] * inverse - T::Acc::ONE));
+        Vec::new()
     }
 }

@@ -1,7 +1,7 @@
 //! GELU on the CPU.
 
 use super::{CUBE, ROOT, plain};
-use crate::cpu::{CpuImpl, Elem, Jobs, PIECE, Real, Row, ahead, by_float, each_job, exp, naive, sigmoid, simd};
+use crate::cpu::{CpuImpl, Job, PIECE, Real, RowKernel, by_rows, exp, naive, sigmoid};
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};
@@ -12,74 +12,59 @@ pub const IMPLS: &[&dyn Impl] = &[
     &CpuImpl::simd("vectorised rows, all cores", include_str!("cpu.rs"), bind),
 ];
 
-/// What accumulators need beyond arithmetic.
-trait Erf: Real {
-    /// erfc of a number that is not negative; for f32 it vectorises.
-    fn erfc(self) -> Self;
-}
-
-impl Erf for f32 {
-    /// Abramowitz and Stegun 7.1.26, off by 1.5e-7 at the most.
-    #[inline(always)]
-    fn erfc(self) -> f32 {
-        let t = 1.0 / self.mul_add(0.327_591_1, 1.0);
-        let p = t.mul_add(1.061_405_4, -1.453_152);
-        let p = t.mul_add(p, 1.421_413_7);
-        let p = t.mul_add(p, -0.284_496_74);
-        let p = t.mul_add(p, 0.254_829_6);
-        t * p * exp(-self * self)
-    }
-}
-
-impl Erf for f64 {
-    #[inline(always)]
-    fn erfc(self) -> f64 {
-        libm::erfc(self)
-    }
-}
-
 fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
-    let (m, n, exact) = (c.axis("m"), c.axis("n"), c.attr("approx") == "erf");
-    let (x, y) = (b.get("x"), b.get("y"));
-    let pitch = x.spec().pitch;
-    by_float!(c.dtype, T => Box::new(move || {
-        let (x, mut y) = (x.read::<T>(), y.write::<T>());
-        let jobs = Jobs::rows(m, n);
-        each_job(jobs.ranges().zip(jobs.split(&mut y, pitch)), |(rows, y)| {
-            let x = &x[rows.start * pitch..];
-            if exact {
-                simd(#[inline(always)] || block::<T>(x, y, n, pitch, m * n, by_erf))
-            } else {
-                simd(#[inline(always)] || block::<T>(x, y, n, pitch, m * n, by_tanh))
-            }
-        });
-    }))
+    let n = c.axis("n");
+    match c.attr("approx") {
+        "erf" => by_rows(c, b, &[], Gelu::<true> { n }),
+        _ => by_rows(c, b, &[], Gelu::<false> { n }),
+    }
 }
 
-/// Some rows; `x` starts at the first of them and goes on to the end of the tensor.
-#[inline(always)]
-fn block<T: Elem>(x: &[T], y: &mut [T], n: usize, pitch: usize, elems: usize, f: impl Fn(T::Acc) -> T::Acc) {
-    let (mut input, mut output) = (Row::<T>::new(n.min(PIECE), 0), Row::<T>::new(n.min(PIECE), elems));
-    for (row, y) in y.chunks_mut(pitch).enumerate() {
-        for (piece, y) in y[..n].chunks_mut(PIECE).enumerate() {
-            let (now, later) = x[row * pitch + piece * PIECE..].split_at(y.len());
-            let wide = input.load(now);
-            output.store(
-                y,
-                ahead(later, PIECE),
-                [wide],
-                #[inline(always)]
-                |[x]| f(x),
-            );
+struct Gelu<const EXACT: bool> {
+    n: usize,
+}
+
+impl<const EXACT: bool> RowKernel for Gelu<EXACT> {
+    #[inline(always)]
+    fn run<A: Real>(&self, mut job: Job<A>) -> Vec<A> {
+        let (mut x, mut y) = (job.input("x"), job.output("y"));
+        for row in 0..y.rows() {
+            for at in (0..self.n).step_by(PIECE) {
+                let len = PIECE.min(self.n - at);
+                let (x, next) = x.piece(row, at, len);
+                y.store_piece(
+                    row,
+                    at,
+                    len,
+                    next,
+                    [x],
+                    #[inline(always)]
+                    |[x]| if EXACT { by_erf(x) } else { by_tanh(x) },
+                );
+            }
         }
+        Vec::new()
     }
+}
+
+/// erfc of a number that is not negative. In f32 by Abramowitz and Stegun 7.1.26, which vectorises and is off by 1.5e-7
+/// at the most.
+#[inline(always)]
+fn erfc<A: Real>(x: A) -> A {
+    if size_of::<A>() == 8 {
+        return A::from_f64(libm::erfc(x.to_f64()));
+    }
+    let t = A::ONE / x.mul_add(A::from_f64(0.327_591_1), A::ONE);
+    let terms = [1.061_405_4, -1.453_152, 1.421_413_7, -0.284_496_74, 0.254_829_6];
+    let p = terms.iter().fold(A::ZERO, |p, term| p.mul_add(t, A::from_f64(*term)));
+    t * p * exp(-x * x)
 }
 
 /// x times the normal distribution up to x, from the smaller of its two sides.
 #[inline(always)]
-fn by_erf<A: Erf>(x: A) -> A {
+fn by_erf<A: Real>(x: A) -> A {
     let z = x * A::from_f64(FRAC_1_SQRT_2);
-    let side = (if z < A::ZERO { -z } else { z }).erfc() * A::from_f64(0.5);
+    let side = erfc(if z < A::ZERO { -z } else { z }) * A::from_f64(0.5);
     x * (if x < A::ZERO { side } else { A::ONE - side })
 }
 

@@ -1,10 +1,10 @@
 //! Products of matrices on the CPU.
 
 use super::{across, plain, scale_spans};
-use crate::cpu::{CpuImpl, Elem, Real, Scales, Side, by_any_float, by_float, naive, round_rows, widen_weight};
+use crate::cpu::{CpuImpl, Real, Scales, Side, by_acc, naive, round_rows, wide_copy};
 use kmark_core::case::Case;
 use kmark_device::buffer::{Buffer, Buffers};
-use kmark_device::cpu::matmul::{Into, Scalar, matmul};
+use kmark_device::cpu::matmul::{Into, matmul};
 use kmark_device::{Impl, Launch};
 
 pub const IMPLS: &[&dyn Impl] = &[
@@ -43,11 +43,12 @@ impl Plan {
     }
 
     /// Runs `f` on both operands.
-    fn with_sides<T: Elem>(&self, f: impl FnOnce(Side<T>, Side<T>)) {
-        let (a, b) = (self.a.read::<T>(), self.b.read::<T>());
+    fn with_sides(&self, f: impl FnOnce(Side, Side)) {
+        let (a, b) = (self.a.read::<u8>(), self.b.read::<u8>());
         let scales = self.scales.as_ref().map(|s| [s[0].read::<f32>(), s[1].read::<f32>()]);
-        let side = |data, buffer: &Buffer, count, across, which: usize| Side {
-            data,
+        let side = |bytes, buffer: &Buffer, count, across, which: usize| Side {
+            bytes,
+            dtype: buffer.spec().dtype,
             count,
             k: self.k,
             pitch: buffer.spec().pitch,
@@ -60,36 +61,27 @@ impl Plan {
         };
         f(side(&a, &self.a, self.m, self.across.0, 0), side(&b, &self.b, self.n, self.across.1, 1))
     }
-
-    fn bias<A: Real>(&self) -> Option<Vec<A>> {
-        self.bias.as_ref().map(widen_weight)
-    }
 }
 
 fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let plan = Plan::new(c, b);
-    by_any_float!(c.dtype, T => simd_launch::<T>(plan))
+    by_acc!(c.dtype, A => launch::<A>(plan))
 }
 
-fn simd_launch<T: Elem>(plan: Plan) -> Box<dyn Launch>
-where
-    T::Acc: Scalar,
-{
-    let zero = <T::Acc as Real>::ZERO;
+fn launch<A: Real>(plan: Plan) -> Box<dyn Launch> {
     // Kept from launch to launch: fresh memory would be paged in anew by each.
-    let (mut wide_a, mut wide_b, mut product) = (Vec::new(), Vec::new(), vec![zero; plan.m * plan.n]);
+    let (mut wide_a, mut wide_b, mut product) = (Vec::new(), Vec::new(), vec![A::ZERO; plan.m * plan.n]);
     Box::new(move || {
-        plan.with_sides::<T>(|a, b| {
+        plan.with_sides(|a, b| {
             let (a, b) = (a.wide(&mut wide_a), b.wide(&mut wide_b).transposed());
             matmul(&mut product, plan.n, a, b, Into::Set, true);
         });
-        let bias = plan.bias::<T::Acc>();
-        let add = |row: &mut [T::Acc]| {
+        let bias = plan.bias.as_ref().map(wide_copy::<A>);
+        let spec = plan.d.spec();
+        round_rows(&mut product, plan.n, (spec.dtype, &mut plan.d.write(), spec.pitch), |row| {
             if let Some(bias) = &bias {
                 row.iter_mut().zip(bias).for_each(|(v, b)| *v += *b);
             }
-        };
-        let spec = plan.d.spec();
-        by_float!(spec.dtype, O => round_rows::<T::Acc, O>(&mut product, plan.n, &mut plan.d.write(), spec.pitch, add));
+        });
     })
 }

@@ -2,11 +2,11 @@
 //! kernel must do it.
 
 use super::{masked, plain, rows_by_group, scaled};
-use crate::cpu::{CpuImpl, Elem, Real, Scales, Side, by_any_float, by_float, naive, round_rows};
+use crate::cpu::{CpuImpl, Real, Scales, Side, by_acc, naive, round_rows};
 use crate::truth::product::BLOCK;
 use kmark_core::case::Case;
 use kmark_device::buffer::{Buffer, Buffers};
-use kmark_device::cpu::matmul::{Into, Scalar, matmul};
+use kmark_device::cpu::matmul::{Into, matmul};
 use kmark_device::{Impl, Launch};
 use std::ops::Range;
 
@@ -47,20 +47,20 @@ impl Plan {
     }
 
     /// Runs `f` on the rows of every group: which they are, the rows of a, and the columns of the group's matrix.
-    fn each_group<T: Elem>(&self, mut f: impl FnMut(Range<usize>, Side<T>, Side<T>)) {
-        let (n, k) = (self.n, self.k);
-        let (a, b) = (self.a.read::<T>(), self.b.read::<T>());
+    fn each_group(&self, mut f: impl FnMut(Range<usize>, Side, Side)) {
+        let (n, k, dtype) = (self.n, self.k, self.a.spec().dtype);
+        let (a, b) = (self.a.read::<u8>(), self.b.read::<u8>());
         let scales = self.scales.as_ref().map(|s| [s[0].read::<f32>(), s[1].read::<f32>()]);
         let width = k.div_ceil(BLOCK);
         for (g, rows) in rows_by_group(self.slot, &self.index.read()) {
-            let side = |data, pitch, count, which: usize, first_scale: usize, span| {
+            let side = |bytes, pitch, count, which: usize, first_scale: usize, span| {
                 let values = scales.as_ref().map(|s| &s[which][first_scale * width..]);
                 let scales = values.map(|values| Scales { values, width, span });
-                Side { data, count, k, pitch, across: false, scales }
+                Side { bytes, dtype, count, k, pitch, across: false, scales }
             };
-            let (pa, pb) = (self.a.spec().pitch, self.b.spec().pitch);
-            let a = side(&a[rows.start * pa..rows.end * pa], pa, rows.len(), 0, rows.start, 1);
-            let b = side(&b[g * n * pb..(g + 1) * n * pb], pb, n, 1, g * n.div_ceil(BLOCK), BLOCK);
+            let (pa, pb, size) = (self.a.spec().pitch, self.b.spec().pitch, dtype.size());
+            let a = side(&a[rows.start * pa * size..rows.end * pa * size], pa, rows.len(), 0, rows.start, 1);
+            let b = side(&b[g * n * pb * size..(g + 1) * n * pb * size], pb, n, 1, g * n.div_ceil(BLOCK), BLOCK);
             f(rows, a, b);
         }
     }
@@ -68,24 +68,20 @@ impl Plan {
 
 fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let plan = Plan::new(c, b);
-    by_any_float!(c.dtype, T => simd_launch::<T>(plan))
+    by_acc!(c.dtype, A => launch::<A>(plan))
 }
 
-fn simd_launch<T: Elem>(plan: Plan) -> Box<dyn Launch>
-where
-    T::Acc: Scalar,
-{
+fn launch<A: Real>(plan: Plan) -> Box<dyn Launch> {
     // Kept from group to group and from launch to launch: fresh memory would be paged in anew.
-    let (mut wide_a, mut wide_b, mut product) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut wide_a, mut wide_b, mut product) = (Vec::<A>::new(), Vec::new(), Vec::new());
     Box::new(move || {
-        let (n, pitch) = (plan.n, plan.d.spec().pitch);
-        by_float!(plan.d.spec().dtype, O => {
-            let mut d = plan.d.write::<O>();
-            plan.each_group::<T>(|rows, a, b| {
-                product.resize(rows.len() * n, <T::Acc as Real>::ZERO);
-                matmul(&mut product, n, a.wide(&mut wide_a), b.wide(&mut wide_b).transposed(), Into::Set, true);
-                round_rows::<T::Acc, O>(&mut product, n, &mut d[rows.start * pitch..rows.end * pitch], pitch, |_| {});
-            });
-        })
+        let (n, spec, mut d) = (plan.n, plan.d.spec(), plan.d.write::<u8>());
+        let row = spec.pitch * spec.dtype.size();
+        plan.each_group(|rows, a, b| {
+            product.resize(rows.len() * n, A::ZERO);
+            matmul(&mut product, n, a.wide(&mut wide_a), b.wide(&mut wide_b).transposed(), Into::Set, true);
+            let out = &mut d[rows.start * row..rows.end * row];
+            round_rows(&mut product, n, (spec.dtype, out, spec.pitch), |_| {});
+        });
     })
 }

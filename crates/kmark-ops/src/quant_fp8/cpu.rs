@@ -1,8 +1,9 @@
 //! Quantisation to 8-bit floats on the CPU.
 
 use super::{Blocks, largest, plain, to};
-use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, by_f8, by_short_float, each_job, naive, simd};
+use crate::cpu::{CpuImpl, In, Jobs, Real, each_job, naive, narrow, simd};
 use kmark_core::case::Case;
+use kmark_core::dtype::DType;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};
 
@@ -14,7 +15,6 @@ pub const IMPLS: &[&dyn Impl] = &[
 /// What a launch needs to find its way.
 struct Plan {
     n: usize,
-    pitch: usize,
     blocks: Blocks,
     clamp: f32,
     largest: f32,
@@ -22,10 +22,9 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(c: &Case, b: &Buffers) -> Plan {
+    fn new(c: &Case) -> Plan {
         Plan {
             n: c.axis("n"),
-            pitch: b.get("x").spec().pitch,
             blocks: Blocks::new(c),
             clamp: c.number("clamp") as f32,
             largest: largest(to(c)) as f32,
@@ -43,56 +42,43 @@ impl Plan {
 }
 
 fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
-    let (plan, to) = (Plan::new(c, b), to(c));
+    let (plan, to) = (Plan::new(c), to(c));
     let (x, q, scale) = (b.get("x"), b.get("q"), b.get("scale"));
-    by_short_float!(c.dtype, T => Box::new(move || {
-        let (x, mut scale) = (x.read::<T>(), scale.write::<f32>());
-        by_f8!(to, Q => parallel::<T, Q>(&plan, &x, &mut q.write(), &mut scale))
-    }))
+    Box::new(move || {
+        let (n, blocks) = (plan.n, &plan.blocks);
+        let (bytes, mut q, mut scale) = (x.read::<u8>(), q.write::<u8>(), scale.write::<f32>());
+        let jobs = Jobs::rows(blocks.down, blocks.rows * n);
+        let parts = jobs.ranges().zip(jobs.split(&mut q, blocks.rows * n)).zip(jobs.split(&mut scale, blocks.across));
+        each_job(parts, |((downs, q), scale)| {
+            let mut x = In::new(x.spec(), &bytes, downs.start * blocks.rows);
+            simd(
+                #[inline(always)]
+                || {
+                    let mut amax = vec![0.0; blocks.across];
+                    let bands = q.chunks_mut(blocks.rows * n).zip(scale.chunks_mut(blocks.across));
+                    for (i, (q, scale)) in bands.enumerate() {
+                        band(&plan, &mut x, i * blocks.rows, to, q, scale, &mut amax);
+                    }
+                },
+            )
+        });
+    })
 }
 
-fn parallel<T: Elem<Acc = f32>, Q: Elem<Acc = f32>>(plan: &Plan, x: &[T], q: &mut [Q], scale: &mut [f32]) {
-    let (n, blocks) = (plan.n, &plan.blocks);
-    let jobs = Jobs::rows(blocks.down, blocks.rows * n);
-    let parts = jobs.ranges().zip(jobs.split(q, blocks.rows * n)).zip(jobs.split(scale, blocks.across));
-    each_job(parts, |((downs, q), scale)| {
-        let first = downs.start * blocks.rows;
-        simd(
-            #[inline(always)]
-            || {
-                let (mut row, mut amax) = (Row::<T>::new(n, 0), vec![0.0; blocks.across]);
-                let bands = q.chunks_mut(blocks.rows * n).zip(scale.chunks_mut(blocks.across));
-                for (i, (q, scale)) in bands.enumerate() {
-                    let x = &x[(first + i * blocks.rows) * plan.pitch..];
-                    band(plan, x, q, scale, &mut row, &mut amax);
-                }
-            },
-        )
-    });
-}
-
-/// The rows that share scales; `x` starts at the first of them. They are read twice: to find the scales, then from the
-/// cache.
+/// The rows from `first` on that share scales. They are read twice: to find the scales, then from the cache.
 #[inline(always)]
-fn band<T: Elem<Acc = f32>, Q: Elem<Acc = f32>>(
-    plan: &Plan,
-    x: &[T],
-    q: &mut [Q],
-    scale: &mut [f32],
-    row: &mut Row<T>,
-    amax: &mut [f32],
-) {
+fn band(plan: &Plan, x: &mut In<f32>, first: usize, to: DType, q: &mut [u8], scale: &mut [f32], amax: &mut [f32]) {
     let (n, columns) = (plan.n, plan.blocks.columns);
     amax.fill(0.0);
-    for x in x.chunks(plan.pitch).take(q.len() / n) {
-        let wide = row.load(&x[..n]);
+    for row in 0..q.len() / n {
+        let (wide, _) = x.row(first + row);
         wide.chunks(columns).zip(&mut *amax).for_each(|(part, amax)| *amax = largest_magnitude(part).larger(*amax));
     }
     scale.iter_mut().zip(amax).for_each(|(s, amax)| *s = plan.scale(*amax));
-    for (x, q) in x.chunks(plan.pitch).zip(q.chunks_mut(n)) {
-        let wide = row.load(&x[..n]);
+    for (row, q) in q.chunks_mut(n).enumerate() {
+        let (wide, _) = x.row(first + row);
         for ((part, q), s) in wide.chunks(columns).zip(q.chunks_mut(columns)).zip(&*scale) {
-            quantise(part, q, 1.0 / s, plan.largest);
+            quantise(part, to, q, 1.0 / s, plan.largest);
         }
     }
 }
@@ -108,11 +94,11 @@ fn largest_magnitude(x: &[f32]) -> f32 {
 }
 
 #[inline(always)]
-fn quantise<Q: Elem<Acc = f32>>(x: &[f32], q: &mut [Q], inverse: f32, largest: f32) {
+fn quantise(x: &[f32], to: DType, q: &mut [u8], inverse: f32, largest: f32) {
     let mut scaled = [0.0; 128];
     for (x, q) in x.chunks(128).zip(q.chunks_mut(128)) {
         let scaled = &mut scaled[..x.len()];
         scaled.iter_mut().zip(x).for_each(|(s, x)| *s = (x * inverse).clamp(-largest, largest));
-        Q::narrow(scaled, q);
+        narrow(to, scaled, q);
     }
 }

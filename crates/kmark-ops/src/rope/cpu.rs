@@ -1,9 +1,9 @@
 //! Rotary position embedding on the CPU.
 
 use super::{in_place, operands, plain, rotated};
-use crate::cpu::{CpuImpl, Elem, Jobs, PIECE, Real, Row, ahead, by_float, each_job, naive, simd};
+use crate::cpu::{Ahead, CpuImpl, Job, PIECE, Real, RowKernel, Rowwise, by_acc, naive};
 use kmark_core::case::Case;
-use kmark_device::buffer::{Buffer, Buffers};
+use kmark_device::buffer::Buffers;
 use kmark_device::{Impl, Launch};
 
 pub const IMPLS: &[&dyn Impl] = &[
@@ -12,84 +12,58 @@ pub const IMPLS: &[&dyn Impl] = &[
 ];
 
 /// A tensor to rotate: its rows are heads.
-#[derive(Clone, Copy)]
 struct Heads {
-    rows: usize,
+    /// In place there is only the output.
+    input: Option<&'static str>,
+    output: &'static str,
     /// Rows per position, and positions per sequence.
     heads: usize,
     s: usize,
+    /// Dimensions of a head from the start of one to the next, those that are written (in place only those that
+    /// change), and those that are rotated.
     pitch: usize,
-    /// Dimensions that are written: in place only those that change.
     width: usize,
-    /// Dimensions that are rotated.
     r: usize,
     neox: bool,
 }
 
-/// Cosines and sines of every position.
-struct Angles<'a, A> {
-    cos: &'a [A],
-    sin: &'a [A],
-}
-
-impl<A> Angles<'_, A> {
-    #[inline(always)]
-    fn of(&self, row: usize, h: Heads) -> (&[A], &[A]) {
-        let half = h.r / 2;
-        let at = row / h.heads % h.s * half;
-        (&self.cos[at..at + half], &self.sin[at..at + half])
-    }
-}
-
-/// What is rotated and where it goes; in place there is no input.
-type Operand = (Option<Buffer>, Buffer, Heads);
-
-fn bound(c: &Case, b: &Buffers) -> Vec<Operand> {
-    let (s, r, neox) = (c.axis("s"), rotated(c), c.attr("style") == "neox");
-    let bind = |(input, output, heads)| {
-        let out = b.get(output);
-        let width = if in_place(c) { r } else { c.axis("d") };
-        let (rows, pitch) = (out.spec().rows(), out.spec().pitch);
-        ((!in_place(c)).then(|| b.get(input)), out, Heads { rows, heads, s, pitch, width, r, neox })
-    };
-    operands(c).into_iter().map(bind).collect()
-}
-
 fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
-    let (all, cos, sin) = (bound(c, b), b.get("cos"), b.get("sin"));
-    by_float!(c.dtype, T => Box::new(move || {
-        let (cos, sin) = (cos.read(), sin.read());
-        let angles = Angles { cos: &cos, sin: &sin };
-        for (input, out, h) in &all {
-            let (input, mut out) = (input.as_ref().map(|b| b.read::<T>()), out.write::<T>());
-            let jobs = Jobs::rows(h.rows, h.width);
-            each_job(jobs.ranges().zip(jobs.split(&mut out, h.pitch)), |(rows, out)| {
-                let input = input.as_ref().map(|x| &x[rows.start * h.pitch..]);
-                simd(#[inline(always)] || block::<T>(input, out, &angles, rows.start, *h))
-            });
-        }
-    }))
+    let (r, neox) = (rotated(c), c.attr("style") == "neox");
+    let bound = |(input, output, heads)| {
+        let input = (!in_place(c)).then_some(input);
+        let by_row: Vec<_> = input.into_iter().chain([output]).map(|name| b.get(name)).collect();
+        let spec = b.get(output).spec().clone();
+        let width = if in_place(c) { r } else { c.axis("d") };
+        let shared = vec![b.get("cos"), b.get("sin")];
+        let kernel = Heads { input, output, heads, s: c.axis("s"), pitch: spec.pitch, width, r, neox };
+        (Rowwise { m: spec.rows(), n: width, by_row, shared }, kernel)
+    };
+    let all: Vec<_> = operands(c).into_iter().map(bound).collect();
+    by_acc!(c.dtype, A => Box::new(move || all.iter().for_each(|(rows, kernel)| rows.launch::<A>(kernel))))
 }
 
-/// Some rows from `first` on; the input starts there and goes on to the end of the tensor. A head is short, so that as
-/// many as lie adjacent go through the accumulators together.
-#[inline(always)]
-fn block<T: Elem>(input: Option<&[T]>, out: &mut [T], angles: &Angles<T::Acc>, first: usize, h: Heads) {
-    let run = if h.pitch == h.width { (PIECE / h.width).max(1) } else { 1 };
-    let elems = run * h.width;
-    // Lines that were just read are in the cache: in place nothing is won by streaming past it.
-    let mut output = Row::<T>::new(elems, if input.is_some() { h.rows * h.width } else { 0 });
-    let (mut wide, mut turned) = (vec![T::Acc::ZERO; elems], vec![T::Acc::ZERO; elems]);
-    for (group, out) in out.chunks_mut(run * h.pitch).enumerate() {
-        let len = out.len() / h.pitch * h.width;
-        let (out, start) = (&mut out[..len], group * run * h.pitch);
-        let (now, later) = input.map_or((&*out, &[][..]), |x| x[start..].split_at(len));
-        T::widen(now, &mut wide[..len]);
-        for (i, (x, y)) in wide[..len].chunks(h.width).zip(turned.chunks_mut(h.width)).enumerate() {
-            let (cos, sin) = angles.of(first + group * run + i, h);
-            rotate(x, y, cos, sin, h.neox);
+impl RowKernel for Heads {
+    /// A head is short, so that as many as lie adjacent go through the accumulators together.
+    #[inline(always)]
+    fn run<A: Real>(&self, mut job: Job<A>) -> Vec<A> {
+        let (mut out, width) = (job.output(self.output), self.width);
+        let mut input = self.input.map(|name| job.input(name));
+        let (cos, sin, half) = (job.shared("cos"), job.shared("sin"), self.r / 2);
+        let run = if self.pitch == width { (PIECE / width).max(1) } else { 1 };
+        let mut turned = vec![A::ZERO; run * width];
+        for row in (0..out.rows()).step_by(run) {
+            let len = run.min(out.rows() - row) * width;
+            let (x, next) = match &mut input {
+                Some(input) => input.piece(row, 0, len),
+                None => (out.load(row, 0, len), Ahead::NOTHING),
+            };
+            for (i, (x, y)) in x.chunks(width).zip(turned.chunks_mut(width)).enumerate() {
+                let at = (job.first_row + row + i) / self.heads % self.s * half;
+                rotate(x, y, &cos[at..at + half], &sin[at..at + half], self.neox);
+            }
+            out.store_piece(row, 0, len, next, [&turned[..len]], |[v]| v);
         }
-        output.store(out, ahead(later, elems), [&turned[..len]], |[v]| v);
+        Vec::new()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Softmax with its backward on the CPU.
 
-use crate::cpu::{CpuImpl, Elem, Jobs, Real, Row, ahead, by_float, each_job, exp_sum, naive, simd, sum2};
+use crate::cpu::{CpuImpl, Job, Real, RowKernel, by_rows, exp_sum, naive, sum2};
 use crate::plain::softmax;
 use kmark_core::case::Case;
 use kmark_device::buffer::Buffers;
@@ -12,30 +12,23 @@ pub const IMPLS: &[&dyn Impl] = &[
 ];
 
 fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
-    let (m, n) = (c.axis("m"), c.axis("n"));
-    let (x, dy, dx) = (b.get("x"), b.get("dy"), b.get("dx"));
-    let pitch = x.spec().pitch;
-    by_float!(c.dtype, T => Box::new(move || {
-        let (x, dy, mut dx) = (x.read::<T>(), dy.read::<T>(), dx.write::<T>());
-        let jobs = Jobs::rows(m, n);
-        each_job(jobs.ranges().zip(jobs.split(&mut dx, pitch)), |(rows, dx)| {
-            let start = rows.start * pitch;
-            simd(#[inline(always)] || block::<T>(&x[start..], &dy[start..], dx, n, pitch, m * n))
-        });
-    }))
+    by_rows(c, b, &[], Both)
 }
 
-/// Some rows; `x` and `dy` start at the first of them and go on to the end of the tensor.
-#[inline(always)]
-fn block<T: Elem>(x: &[T], dy: &[T], dx: &mut [T], n: usize, pitch: usize, elems: usize) {
-    let (mut dy_row, mut output) = (Row::<T>::new(n, 0), Row::<T>::new(n, elems));
-    let mut powers = vec![T::Acc::ZERO; n];
-    for (row, dx) in dx.chunks_mut(pitch).enumerate() {
-        let (now, later) = x[row * pitch..].split_at(pitch);
-        let inverse = T::Acc::ONE / exp_sum(&now[..n], ahead(later, n), &mut powers);
-        let (dy, dy_later) = dy[row * pitch..].split_at(pitch);
-        let dy = dy_row.load(&dy[..n]);
-        let dot = sum2(&powers, dy, |p, dy| p * dy) * inverse;
-        output.store(&mut dx[..n], ahead(dy_later, n), [&powers, dy], |[p, dy]| p * inverse * (dy - dot));
+struct Both;
+
+impl RowKernel for Both {
+    #[inline(always)]
+    fn run<A: Real>(&self, mut job: Job<A>) -> Vec<A> {
+        let (mut x, mut dy, mut dx) = (job.input("x"), job.input("dy"), job.output("dx"));
+        let mut powers = Vec::new();
+        for row in 0..dx.rows() {
+            let ((x, next), (dy, dy_next)) = (x.row(row), dy.row(row));
+            powers.resize(x.len(), A::ZERO);
+            let inverse = A::ONE / exp_sum(x, next, &mut powers);
+            let dot = sum2(&powers, dy, |p, dy| p * dy) * inverse;
+            dx.store(row, dy_next, [&powers, dy], |[p, dy]| p * inverse * (dy - dot));
+        }
+        Vec::new()
     }
 }

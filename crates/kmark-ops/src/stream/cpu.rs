@@ -1,9 +1,10 @@
 //! Memory traffic on the CPU.
 
 use super::{CHUNK, plain};
-use crate::cpu::{CpuImpl, Elem, Jobs, PIECE, Real, Row, by_float, each_job, naive, put, simd, sum};
+use crate::cpu::{CpuImpl, In, Jobs, Out, PIECE, Real, by_acc, each_job, naive, simd, streams, sum};
 use kmark_core::case::Case;
-use kmark_device::buffer::Buffers;
+use kmark_device::buffer::{Buffer, Buffers};
+use kmark_device::cpu::cache::{stream_copy, stream_fence};
 use kmark_device::{Impl, Launch};
 
 pub const IMPLS: &[&dyn Impl] = &[
@@ -12,76 +13,77 @@ pub const IMPLS: &[&dyn Impl] = &[
 ];
 
 fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
-    let n = c.axis("n");
-    let kind = c.attr("kind").to_string();
+    let (n, kind) = (c.axis("n"), c.attr("kind").to_string());
     if kind == "read" {
         let (x, sums) = (b.get("x"), b.get("sums"));
-        return by_float!(c.dtype, T => Box::new(move || {
-            let (x, mut sums) = (x.read::<T>(), sums.write::<<T as Elem>::Acc>());
-            let jobs = Jobs::rows(n.div_ceil(CHUNK), CHUNK);
-            each_job(jobs.ranges().zip(jobs.split(&mut sums, 1)), |(at, sums)| {
-                simd(#[inline(always)] || read_block::<T>(&x[at.start * CHUNK..], sums))
-            });
-        }));
+        return by_acc!(c.dtype, A => Box::new(move || read::<A>(n, &x, &sums)));
     }
-    // What the block reads by kind: x; s; a and b and s.
+    // What is read by kind: x; s; a and b and s.
     let inputs: Vec<_> = b.0.iter().filter(|b| b.spec().role.is_input()).cloned().collect();
-    let y = b.get("y");
-    by_float!(c.dtype, T => Box::new(move || {
-        let inputs: Vec<_> = inputs.iter().map(|b| b.read::<T>()).collect();
-        let mut y = y.write::<T>();
-        let jobs = Jobs::rows(n.div_ceil(PIECE), PIECE);
-        each_job(jobs.ranges().zip(jobs.split(&mut y, PIECE)), |(at, y)| {
-            let start = at.start * PIECE;
-            match (kind.as_str(), &inputs[..]) {
-                ("copy", [x]) => copy_block::<T>(&x[start..], y, n),
-                ("write", [s]) => write_block::<T>(s[0], y, n),
-                (_, [a, b, s]) => simd(#[inline(always)] || triad_block::<T>(&a[start..], &b[start..], s[0], y, n)),
+    let (y, size) = (b.get("y"), c.dtype.size());
+    by_acc!(c.dtype, A => Box::new(move || {
+        let held: Vec<_> = inputs.iter().map(|b| b.read::<u8>()).collect();
+        let mut bytes = y.write::<u8>();
+        let (jobs, stream) = (Jobs::rows(n.div_ceil(PIECE), PIECE), streams(n * size));
+        each_job(jobs.ranges().zip(jobs.split(&mut bytes, PIECE * size)), |(at, part)| {
+            let first = at.start * PIECE;
+            match (kind.as_str(), &held[..]) {
+                ("copy", [x]) => copy(&x[first * size..], part, PIECE * size, stream),
+                ("write", [s]) => write(s, part, PIECE * size, stream),
+                (_, [a, b, s]) => {
+                    let input = |which: usize, bytes, row| In::<A>::new(inputs[which].spec(), bytes, row);
+                    let (a, b, s) = (input(0, a, first), input(1, b, first), input(2, s, 0).at(0, 0));
+                    simd(#[inline(always)] || triad(a, b, s, Out::new(y.spec(), part)))
+                }
                 _ => unreachable!("the op has these kinds"),
             }
         });
     }))
 }
 
-/// Piece `i` of `from` for an output piece of `len`, and the piece after it.
+fn copy(x: &[u8], y: &mut [u8], piece: usize, stream: bool) {
+    for (i, y) in y.chunks_mut(piece).enumerate() {
+        let (now, later) = x[i * piece..].split_at(y.len());
+        if stream { stream_copy(y, now, &later[..piece.min(later.len())]) } else { y.copy_from_slice(now) }
+    }
+    stream_fence();
+}
+
+fn write(s: &[u8], y: &mut [u8], piece: usize, stream: bool) {
+    let filled = s.repeat(piece.min(y.len()) / s.len());
+    for y in y.chunks_mut(piece) {
+        let now = &filled[..y.len()];
+        if stream { stream_copy(y, now, &[]) } else { y.copy_from_slice(now) }
+    }
+    stream_fence();
+}
+
 #[inline(always)]
-fn now_and_next<T>(from: &[T], i: usize, len: usize) -> (&[T], &[T]) {
-    let (now, later) = from[i * PIECE..].split_at(len);
-    (now, &later[..PIECE.min(later.len())])
-}
-
-fn copy_block<T: Elem>(x: &[T], y: &mut [T], n: usize) {
-    put(y, n, |i, len| now_and_next(x, i, len));
-}
-
-fn write_block<T: Elem>(s: T, y: &mut [T], n: usize) {
-    let piece = vec![s; PIECE.min(y.len())];
-    put(y, n, |_, len| (&piece[..len], &[]));
-}
-
-#[inline(always)]
-fn triad_block<T: Elem>(a: &[T], b: &[T], s: T, y: &mut [T], n: usize) {
-    let len = PIECE.min(y.len());
-    let (mut a_row, mut b_row, mut output) = (Row::<T>::new(len, 0), Row::<T>::new(len, 0), Row::<T>::new(len, n));
-    let s = s.up();
-    for (i, y) in y.chunks_mut(PIECE).enumerate() {
-        let (a, next) = now_and_next(a, i, y.len());
-        let (b, _) = now_and_next(b, i, y.len());
-        let (a, b) = (a_row.load(a), b_row.load(b));
-        output.store(y, next, [a, b], |[a, b]| a + s * b);
+fn triad<A: Real>(mut a: In<A>, mut b: In<A>, s: A, mut y: Out<A>) {
+    for at in (0..y.rows()).step_by(PIECE) {
+        let len = PIECE.min(y.rows() - at);
+        let ((a, next), (b, _)) = (a.piece(at, 0, len), b.piece(at, 0, len));
+        y.store_piece(at, 0, len, next, [a, b], |[a, b]| a + s * b);
     }
 }
 
-/// Some sums; `x` starts at the first of their chunks and goes on to the end.
-#[inline(always)]
-fn read_block<T: Elem>(x: &[T], sums: &mut [T::Acc]) {
-    let mut row = Row::<T>::new(PIECE.min(x.len()), 0);
-    for (x, total) in x.chunks(CHUNK).zip(sums) {
-        *total = T::Acc::ZERO;
-        for piece in x.chunks(PIECE) {
-            *total += sum(row.load(piece), |v| v);
-        }
-    }
+fn read<A: Real>(n: usize, x: &Buffer, sums: &Buffer) {
+    let (bytes, mut sums) = (x.read::<u8>(), sums.write::<A>());
+    let jobs = Jobs::rows(n.div_ceil(CHUNK), CHUNK);
+    each_job(jobs.ranges().zip(jobs.split(&mut sums, 1)), |(at, sums)| {
+        let mut x = In::<A>::new(x.spec(), &bytes, 0);
+        simd(
+            #[inline(always)]
+            || {
+                for (chunk, total) in at.zip(sums) {
+                    *total = A::ZERO;
+                    for at in (chunk * CHUNK..n.min((chunk + 1) * CHUNK)).step_by(PIECE) {
+                        *total += sum(x.piece(at, 0, PIECE.min(n - at)).0, |v| v);
+                    }
+                }
+            },
+        )
+    });
 }
 
 #[cfg(test)]
