@@ -93,8 +93,12 @@ impl DType {
         if self == Self::F64 || !x.is_finite() {
             return x;
         }
-        let s = self.spacing(x);
-        let r = (x / s).round_ties_even() * s;
+        if self == Self::F32 {
+            return x as f32 as f64;
+        }
+        // Added to this, x is rounded to a multiple of its spacing.
+        let shift = 1.5 * pow2(52) * self.spacing(x);
+        let r = ((x + shift) - shift).copysign(x);
         if r.abs() > self.format().max {
             return if self == Self::F8e4m3 { f64::NAN } else { f64::INFINITY.copysign(x) };
         }

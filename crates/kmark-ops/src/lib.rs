@@ -124,15 +124,21 @@ mod tests {
             let axes = [("m".to_string(), 17), ("n".to_string(), 65)].into();
             let attrs = [("memory".to_string(), "strided".to_string())].into();
             let case = ENTRY.op.case(dtype, &axes, &attrs, DEFAULT_SEED).unwrap();
-            let right = verify(&device, ENTRY.op, ENTRY.cpu[0], &case).unwrap();
-            assert_eq!(right.grade, Some(Grade::Tight), "{right:?}");
+            for imp in ENTRY.cpu {
+                let right = verify(&device, ENTRY.op, *imp, &case).unwrap();
+                assert_eq!(right.grade, Some(Grade::Tight), "{}: {right:?}", imp.name());
+            }
             for mutant in crate::mutants::of(&ENTRY, "cpu") {
                 assert!(!verify(&device, ENTRY.op, &mutant, &case).unwrap().ok());
             }
         }
         let told = include_str!("../../../CONTRIBUTING.md");
-        let files =
-            [include_str!("scale/mod.rs"), include_str!("scale/plain.rs"), include_str!("scale/cuda/00_oracle.cu")];
+        let files = [
+            include_str!("scale/mod.rs"),
+            include_str!("scale/plain.rs"),
+            include_str!("scale/cpu.rs"),
+            include_str!("scale/cuda/00_oracle.cu"),
+        ];
         files.iter().for_each(|file| assert!(told.contains(file), "CONTRIBUTING.md does not have\n{file}"));
     }
 }

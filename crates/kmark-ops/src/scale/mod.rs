@@ -1,8 +1,8 @@
 //! Rows times a number: y = a * x.
 
+mod cpu;
 mod plain;
 
-use crate::cpu::naive;
 use crate::cuda::oracle;
 use crate::{Entry, truth};
 use kmark_core::case::Case;
@@ -12,14 +12,8 @@ use kmark_core::gate::Sink;
 use kmark_core::op::{MEMORY, Op, rows_by_columns};
 use kmark_core::tensor::{TensorSpec, View};
 
-pub const ENTRY: Entry = Entry {
-    op: &OP,
-    cpu: &[&naive(plain::right, include_str!("plain.rs"))],
-    oracle: oracle!("scale"),
-    cuda: &[],
-    mutants: plain::MUTANTS,
-    loose: &[],
-};
+pub const ENTRY: Entry =
+    Entry { op: &OP, cpu: cpu::IMPLS, oracle: oracle!("scale"), cuda: &[], mutants: plain::MUTANTS, loose: &[] };
 
 const OP: Op = Op {
     name: "scale",

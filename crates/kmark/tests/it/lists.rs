@@ -255,6 +255,26 @@ fn the_readme_s_commands_work() {
     assert!(ran >= 6);
 }
 
+/// CONTRIBUTING's suites are planned as they stand there; its formats are those of the code.
+#[test]
+fn recipes_for_suites_and_formats_hold() {
+    let told = include_str!("../../../../CONTRIBUTING.md");
+    let dir = tempfile::tempdir().unwrap();
+    for (language, cases) in [("toml", 6), ("json", 4)] {
+        let block = told.split(&format!("```{language}\n")).nth(1).expect("a suite").split("```").next().unwrap();
+        let file = dir.path().join(format!("mine.{language}"));
+        std::fs::write(&file, block).unwrap();
+        let planned = json(&["list", "cases", file.to_str().unwrap(), "--json"]);
+        assert_eq!(planned.as_array().unwrap().len(), cases, "{planned}");
+    }
+    let recipe = told.split("## To add a report format").nth(1).unwrap();
+    let signature = recipe.split("`pub fn render").nth(1).unwrap().split('`').next().unwrap();
+    let row = recipe.split("```rust\nFormat {").nth(1).unwrap().split("```").next().unwrap().replace("org", "csv");
+    let code = |file: &str| std::fs::read_to_string(format!("src/report/{file}.rs")).unwrap();
+    assert!(code("csv").contains(&format!("pub fn render{signature}")), "{signature}");
+    assert!(code("mod").contains(&format!("Format {{{}", row.trim_end())), "{row}");
+}
+
 /// What can be typed is completed: a word of each kind.
 #[test]
 fn completions_know_the_words() {
