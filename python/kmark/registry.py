@@ -155,7 +155,7 @@ def impl(
 
     `name` is the function's unless given, `op` that of the file for adapters of ours. `devices` says where it runs,
     `arrays` what it takes ("torch", "numpy", or "dlpack" for anything with `__dlpack__`), `strided` that any strides
-    will do, and `contract` what it does otherwise than the op asks."""
+    will do, and `contract` where it differs from what the op asks."""
 
     def register(function: Function) -> Function:
         of = op or function.__module__.rsplit(".", 1)[-1].replace("_", "-")

@@ -88,7 +88,7 @@ impl Sink for Collect<'_> {
     }
 }
 
-/// Filled inputs have the same bits. Derived ones may round a last bit otherwise where a function (exp, cos) does.
+/// Filled inputs have the same bits. Derived ones may round a last bit differently where a function (exp, cos) does.
 fn input_difference(spec: &TensorSpec, gpu: &[u8], host: &[u8]) -> Option<String> {
     if gpu == host {
         return None;

@@ -41,7 +41,7 @@ impl Impl for CublasLt {
             return Err("two operands of e5m2 are not supported".into());
         }
         if case.attr("scale") == "block" {
-            return Err("scales per block lie otherwise in memory there".into());
+            return Err("block scales need a layout of its own there".into());
         }
         Ok(())
     }

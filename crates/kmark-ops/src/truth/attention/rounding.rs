@@ -48,7 +48,7 @@ pub struct Column {
     pub key_rms: f64,
     /// The typical spread of the logits: scale * |q| * key_rms.
     pub spread: f64,
-    /// Where values are columns of the keys, errors of weights know them: q of this column in relation to |q|, and
+    /// Where values are columns of the keys, errors of weights know them: q of this column relative to |q|, and
     /// times the scale.
     pub q_part: f64,
     pub q_scaled: f64,
