@@ -1,6 +1,7 @@
 //! What `list`, `doctor`, `schema`, `completions` and the help print.
 
 use crate::{kmark, output, text};
+use kmark_core::op::AttrKind;
 use serde_json::Value;
 
 fn json(args: &[&str]) -> Value {
@@ -182,12 +183,22 @@ fn seeds_holds_every_case_of_the_suites_it_names() {
 }
 
 #[test]
-fn smoke_covers_every_op_and_dtype() {
+fn smoke_covers_every_op_dtype_and_word() {
     let list = json(&["list", "cases", "smoke", "--json"]);
     for op in json(&["list", "ops", "--json"]).as_array().unwrap() {
         for dtype in op["dtypes"].as_array().unwrap() {
             let found = list.as_array().unwrap().iter().any(|c| c["op"] == op["op"] && c["dtype"] == *dtype);
             assert!(found, "{} {dtype}", op["op"]);
+        }
+    }
+    for entry in kmark_ops::OPS {
+        for attr in entry.op.attrs {
+            let AttrKind::OneOf(words) = attr.kind else { continue };
+            for word in words {
+                let shows = |c: &Value| c["op"] == entry.op.name && c["attrs"][attr.name] == *word;
+                let found = list.as_array().unwrap().iter().any(shows);
+                assert!(found, "no case of {} in suites/smoke.toml has {}={word}", entry.op.name, attr.name);
+            }
         }
     }
 }
