@@ -86,7 +86,8 @@ pub fn measure(workers: &mut Workers, plan: &Plan, budget: Duration) -> Option<R
     Some(Roofs { copy, read, write, triad, matrix, cache_bytes: plan.device.cache_bytes() })
 }
 
-/// The same limits measured once more, thoroughly, the higher of each: something may have disturbed the machine the first time.
+/// The same limits measured once more, thoroughly, the higher of each: something may have disturbed the machine the
+/// first time.
 pub fn again(workers: &mut Workers, device: Choice, known: &Roofs) -> Roofs {
     let mut higher = |kind, rate: f64| pattern(workers, device, kind, THOROUGH).map_or(rate, |l| l.rate.max(rate));
     let (copy, read) = (higher("copy", known.copy), higher("read", known.read));

@@ -28,7 +28,7 @@ pub fn per_row(spec: &TensorSpec) -> usize {
 
 /// Elements of a row.
 fn width(spec: &TensorSpec) -> usize {
-    if spec.shape.len() == 1 { 1 } else { spec.shape[spec.shape.len() - 1] }
+    if spec.shape.len() == 1 { 1 } else { spec.row_len() }
 }
 
 /// What will be read next: elements of `size` bytes, to be asked for early.
