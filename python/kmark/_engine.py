@@ -34,9 +34,9 @@ def session(device: str, stream: Optional[int]) -> Session:
     return opened
 
 
-def median(samples: Sequence[float]) -> tuple[float, float, float]:
-    """The median and the ends of its 95 % interval."""
-    value, low, high = _load().median(list(samples))
+def time(visits: Sequence[Sequence[float]]) -> tuple[float, float, float]:
+    """The time that is shown for these visits, and the ends of its 95 % interval."""
+    value, low, high = _load().time([list(samples) for samples in visits])
     return float(value), float(low), float(high)
 
 

@@ -10,14 +10,14 @@ from . import _engine, _units
 # Those of `results.py`, which stands above.
 Comparison = Result = Results = Any
 
-#: A median below so many empty launches says more about launching than about the function.
+#: A time below so many empty launches says more about launching than about the function.
 LAUNCH_BOUND = 3
 
 
 def notes(r: Result) -> list[str]:
     found = [] if r.verified else ["unverified: no check was given"]
     empty = r.calibration.get("empty_launch_ns")
-    if empty and r.mode != "graph" and r.median_ns < LAUNCH_BOUND * empty:
+    if empty and r.mode != "graph" and r.time_ns < LAUNCH_BOUND * empty:
         found.append(f"an empty launch alone takes {_units.time(empty)}")
     held = [v for v in r.visits if (v.conditions or {}).get("throttled")]
     if 2 * sum(v.samples for v in held) > len(r.samples_ns):
@@ -28,7 +28,7 @@ def notes(r: Result) -> list[str]:
 
 def result_text(r: Result) -> str:
     rates = [text for text in _rates(r) if text]
-    parts = [f"{r.label}: {_units.time(r.median_ns)} ± {_units.percent(r.precision)}", *rates]
+    parts = [f"{r.label}: {_units.time(r.time_ns)} ± {_units.percent(r.precision)}", *rates]
     where = f"{len(r.samples_ns)} samples, {r.mode}, {r.device.get('name', '?')}"
     return " · ".join([*parts, where, *(notes(r) or ["verified"])])
 
@@ -53,12 +53,12 @@ def _rows(results: Results) -> tuple[list[str], list[list[str]], list[Optional[C
     axes = list(dict.fromkeys(k for r in results for k in r.point))
     flops = _flop_unit(results)
     rates = ["GB/s", flops[1], "items/s"]
-    heads = ["name", *axes, "median", "±", "p95", *rates, "checked", "× base", "verdict"]
+    heads = ["name", *axes, "time", "±", "p95", *rates, "checked", "× base", "verdict"]
     compared = [results.comparison(r) for r in results]
     rows = []
     for r, c in zip(results, compared):
         point = [str(r.point.get(k, "")) for k in axes]
-        times = [_units.time(r.median_ns), _units.percent(r.precision), _units.time(r.p95)]
+        times = [_units.time(r.time_ns), _units.percent(r.precision), _units.time(r.p95)]
         speeds = [text.split(" ")[0] for text in _rates(r, flops)]
         rows.append([r.name, *point, *times, *speeds, "yes" if r.verified else "no", *_verdict(c)])
     kept = [i for i in range(len(heads)) if any(row[i] for row in rows)]
@@ -102,9 +102,9 @@ def _footer(results: Results) -> list[str]:
 
 def record(r: Result, c: Optional[Comparison]) -> dict[str, Any]:
     low, high = r.ci
-    clock = _engine.median(r.clock_mhz)[0] if r.clock_mhz else None
+    clock = _engine.percentile(r.clock_mhz, 0.5) if r.clock_mhz else None
     row: dict[str, Any] = {
-        "name": r.name, "median_ns": r.median_ns, "low_ns": low, "high_ns": high,
+        "name": r.name, "time_ns": r.time_ns, "low_ns": low, "high_ns": high, "median_ns": r.p50,
         "mean_ns": r.mean, "std_ns": r.std,
         "min_ns": r.min, "max_ns": r.max, "p90_ns": r.p90, "p95_ns": r.p95, "p99_ns": r.p99,
         "samples": len(r.samples_ns), "gbps": r.gbps, "tflops": r.tflops, "items_per_s": r.items_per_s,
@@ -125,7 +125,7 @@ _CELL = "padding:2px 10px;text-align:"
 def result_html(r: Result) -> str:
     low, high = r.ci
     facts = [
-        ("median", f"<b>{_units.time(r.median_ns)}</b> ({_units.time(low)} to {_units.time(high)})"),
+        ("time", f"<b>{_units.time(r.time_ns)}</b> ({_units.time(low)} to {_units.time(high)})"),
         ("mean ± std", f"{_units.time(r.mean)} ± {_units.time(r.std)}"),
         ("min, p95, p99, max", ", ".join(_units.time(ns) for ns in (r.min, r.p95, r.p99, r.max))),
         ("rate", ", ".join(text for text in _rates(r) if text)),
@@ -192,13 +192,13 @@ def histogram(r: Result, width: int = 420, height: int = 70, bins: int = 60) -> 
         f'height="{n / max(counts) * (base - 4):.1f}" fill="{_BAR}"/>'
         for i, n in enumerate(counts) if n
     )  # fmt: skip
-    at = (r.median_ns - low) / (high - low) * width
+    at = (r.time_ns - low) / (high - low) * width
     hidden = len(r.samples_ns) - len(shown)
     right = _units.time(high) + (f" ({hidden} slower)" if hidden else "")
     text = f'y="{height - 3}" font-size="11" fill="currentColor" opacity=".75"'
     return (
         f'{_svg(width, height)} style="display:block">'
-        f"<title>{escape(r.label)}: {len(r.samples_ns)} samples, median {_units.time(r.median_ns)}</title>"
+        f"<title>{escape(r.label)}: {len(r.samples_ns)} samples, time {_units.time(r.time_ns)}</title>"
         f"{bars}"
         f'<line x1="0" x2="{width}" y1="{base}" y2="{base}" stroke="currentColor" opacity=".4"/>'
         f'<line x1="{at:.1f}" x2="{at:.1f}" y1="0" y2="{base}" stroke="{_MARK}" stroke-width="1.5"/>'
@@ -219,5 +219,5 @@ def strip(r: Result, span: tuple[float, float], width: int = 160, height: int = 
     return (
         f"{_svg(width, height)}><title>{escape(r.label)}</title>"
         f'<path d="{ticks}" stroke="{_BAR}" stroke-width="1" opacity=".45" fill="none"/>'
-        f'<path d="M{x(r.median_ns):.1f} 0V{height}" stroke="{_MARK}" stroke-width="2"/></svg>'
+        f'<path d="M{x(r.time_ns):.1f} 0V{height}" stroke="{_MARK}" stroke-width="2"/></svg>'
     )

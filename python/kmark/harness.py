@@ -21,14 +21,14 @@ class Harness:
 
         h = kmark.Harness()
         r = h.measure(lambda: a @ b, "matmul", flops=2 * n**3, check=lambda y: np.allclose(y, wanted))
-        print(r)                                              # median with its interval, TFLOP/s, device
+        print(r)                                              # time with its interval, TFLOP/s, device
         print(h.versus({"old": old, "new": new}))             # in turns, with verdicts
         print(h.sweep(make, {"m": [1, 4096], "n": [4096, 7168]}))
 
     - `device`: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1".
     - `mode`: "cold" (nothing in the cache; default on a GPU), "hot" (launch after launch; default on the
       CPU), on a GPU also "graph" and "e2e" (the host's clock, from the call to the end of a wait).
-    - `budget`: sampling time per function, "200ms", "1s" or seconds; it ends earlier when the median's 95 %
+    - `budget`: sampling time per function, "200ms", "1s" or seconds; it ends earlier when the time's 95 %
       interval is narrower than `precision`. `min_samples` and `max_samples` bound each visit; the same number
       twice fixes it.
     - `rounds`: in each, every function is visited twice. More rounds sharpen verdicts faster than more
@@ -47,7 +47,7 @@ class Harness:
         mode: Optional[str] = None,
         budget: _units.Duration = "1s",
         precision: float = 0.005,
-        rounds: int = 10,
+        rounds: int = 20,
         warmup: Optional[_units.Duration] = None,
         min_samples: int = 5,
         max_samples: int = 2000,

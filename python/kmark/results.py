@@ -31,7 +31,7 @@ class Result:
     """One function's times. Samples are per launch, in ns, in the order of measuring; outliers stay.
 
     r = kmark.Harness().measure(step, "step", bytes=3 * a.nbytes)
-    r.median_ns, r.ci, r.p99, r.gbps
+    r.time_ns, r.ci, r.p99, r.gbps
     r.save("step.json")
     print(r.compare("last-week.json"))
     """
@@ -67,22 +67,24 @@ class Result:
             raise ValueError(f"the visits of {self.name} do not add up to its {len(self.samples_ns)} samples")
 
     @cached_property
-    def _median(self) -> tuple[float, float, float]:
-        return _engine.median(self.samples_ns)
+    def _time(self) -> tuple[float, float, float]:
+        return _engine.time(self.by_visit())
 
     @property
-    def median_ns(self) -> float:
-        return self._median[0]
+    def time_ns(self) -> float:
+        """What a call takes: the mean of the middle half of the visits, each the mean of the middle half of its
+        samples. Steadier than the median (`p50`), and as robust."""
+        return self._time[0]
 
     @property
     def ci(self) -> tuple[float, float]:
-        """The 95 % interval of the median, in ns."""
-        return self._median[1:]
+        """The 95 % interval of that time, in ns."""
+        return self._time[1:]
 
     @property
     def precision(self) -> float:
-        """Half that interval, relative to the median."""
-        return (self.ci[1] - self.ci[0]) / 2 / self.median_ns if self.median_ns else math.inf
+        """Half that interval, relative to the time."""
+        return (self.ci[1] - self.ci[0]) / 2 / self.time_ns if self.time_ns else math.inf
 
     @property
     def mean(self) -> float:
@@ -124,22 +126,22 @@ class Result:
         return self.percentile(0.99)
 
     def _rate(self, amount: Optional[float]) -> Optional[float]:
-        return amount / self.median_ns if amount is not None and self.median_ns else None
+        return amount / self.time_ns if amount is not None and self.time_ns else None
 
     @property
     def gbps(self) -> Optional[float]:
-        """GB/s at the median, if `bytes` was given."""
+        """GB/s, if `bytes` was given."""
         return self._rate(self.bytes)
 
     @property
     def tflops(self) -> Optional[float]:
-        """TFLOP/s at the median, if `flops` was given."""
+        """TFLOP/s, if `flops` was given."""
         rate = self._rate(self.flops)
         return None if rate is None else rate / 1e3
 
     @property
     def items_per_s(self) -> Optional[float]:
-        """Items (tokens, queries, rows) per second at the median, if `items` was given."""
+        """Items (tokens, queries, rows) per second, if `items` was given."""
         rate = self._rate(self.items)
         return None if rate is None else rate * 1e9
 
@@ -162,8 +164,8 @@ class Result:
     @cached_property
     def noise(self) -> Optional[float]:
         """How far the function is from itself: the mean difference of the two visits of a round, relative."""
-        medians = [_engine.median(samples)[0] for samples in self.in_pairs()]
-        logs = [math.log(a / b) for a, b in zip(medians[::2], medians[1::2]) if a > 0 and b > 0]
+        times = [_engine.time([samples])[0] for samples in self.in_pairs()]
+        logs = [math.log(a / b) for a, b in zip(times[::2], times[1::2]) if a > 0 and b > 0]
         return math.expm1(abs(statistics.fmean(logs))) if len(logs) >= 2 else None
 
     @property
@@ -231,9 +233,9 @@ class Comparison:
 def _compare(base: Result, new: Result) -> Comparison:
     note = _not_comparable(base, new)
     if note:
-        ratio = base.median_ns / new.median_ns if new.median_ns else math.nan
+        ratio = base.time_ns / new.time_ns if new.time_ns else math.nan
         return Comparison(base.label, new.label, ratio, None, None, None, "ambiguous", note)
-    found = _engine.verdict((base.in_pairs(), base.median_ns), (new.in_pairs(), new.median_ns))
+    found = _engine.verdict((base.in_pairs(), base.time_ns), (new.in_pairs(), new.time_ns))
     interval = found["low"], found["high"]
     return Comparison(base.label, new.label, found["ratio"], *interval, found["sees"], found["verdict"])
 
@@ -255,7 +257,7 @@ class Results(Sequence[Result]):
     """Several results: a table when printed, a sequence otherwise.
 
         rs = kmark.Harness().versus({"old": old, "new": new})
-        rs["new"].median_ns, rs.comparison("new").verdict
+        rs["new"].time_ns, rs.comparison("new").verdict
         pandas.DataFrame(rs.to_records())
 
     `base` names the one that others are held against, within each group; the first, if none is named.

@@ -17,10 +17,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 import kmark  # noqa: E402
 
 
-def median(samples: list[float]) -> tuple[float, float, float]:
-    if not samples:
+def time(visits: list[list[float]]) -> tuple[float, float, float]:
+    s = sorted(ns for samples in visits for ns in samples)
+    if not s:
         raise ValueError("no samples")
-    s = sorted(samples)
     return percentile(s, 0.5), percentile(s, 0.3), percentile(s, 0.7)
 
 
@@ -37,13 +37,13 @@ def turns(rounds: int, budget_ns: int, key: int, round_: int, spent_ns: list[int
 
 
 def verdict(
-    base_and_median: tuple[list[list[float]], float], new_and_median: tuple[list[list[float]], float]
+    base_and_time: tuple[list[list[float]], float], new_and_time: tuple[list[list[float]], float]
 ) -> dict[str, Any]:
-    base, new = base_and_median[0], new_and_median[0]
+    base, new = base_and_time[0], new_and_time[0]
     assert len(base) % 2 == 0 and len(new) % 2 == 0, "visits come in pairs"
 
     def level(visits: list[list[float]]) -> float:
-        return sum(math.log(median(v)[0]) for v in visits) / len(visits)
+        return sum(math.log(time([v])[0]) for v in visits) / len(visits)
 
     if min(len(base), len(new)) < 4:
         ratio = math.exp(level(base) - level(new)) if base and new else math.nan
@@ -92,7 +92,7 @@ class Session:
 def module() -> types.ModuleType:
     made = types.ModuleType("kmark._kmark")
     for name, value in {
-        "median": median,
+        "time": time,
         "percentile": percentile,
         "verdict": verdict,
         "turns": turns,

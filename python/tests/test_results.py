@@ -25,7 +25,7 @@ class Keeping(Faked):
         self.assertEqual(kmark.Result.load(path), r)
         stored = json.loads(path.read_text())
         self.assertEqual(stored["schema"], 1)
-        self.assertFalse({"median_ns", "gbps", "ci"} & set(stored), "nothing derived is stored")
+        self.assertFalse({"time_ns", "gbps", "ci"} & set(stored), "nothing derived is stored")
         with self.raises(FileExistsError, "overwrite=True"):
             r.save(path)
         r.save(path, overwrite=True)

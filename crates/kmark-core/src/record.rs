@@ -1,10 +1,10 @@
-//! Schema v1: the record (one JSON line: an impl on a case) and the run (`run.json`). Raw facts only; medians, GB/s and
+//! Schema v1: the record (one JSON line: an impl on a case) and the run (`run.json`). Raw facts only; times, GB/s and
 //! speed-ups are derived when reading. Validation lives here, files do not.
 
 use crate::cost::{Cost, Roofs};
 use crate::dtype::DType;
 use crate::gate::Verify;
-use crate::stats::{Median, median};
+use crate::stats::{Typical, midmean};
 use crate::stop::Stop;
 use crate::tally::Grade;
 use crate::verdict::{Round, Series};
@@ -297,28 +297,32 @@ impl Record {
         reasons
     }
 
-    pub fn median(&self) -> Option<Median> {
-        Median::of(&self.samples_ns)
+    /// The time that is shown for it.
+    pub fn time(&self) -> Option<Typical> {
+        Typical::of(self.by_visit().map(|(_, samples)| samples))
+    }
+
+    /// The round and the samples of each visit.
+    fn by_visit(&self) -> impl Iterator<Item = (u32, &[f64])> {
+        let mut rest = self.samples_ns.as_slice();
+        self.visits.iter().map(move |v| {
+            let (now, later) = rest.split_at(v.samples as usize);
+            rest = later;
+            (v.round, now)
+        })
     }
 
     /// What it has to say in a comparison; `None` without times.
     pub fn series(&self) -> Option<Series> {
-        Some(Series { median_ns: self.median()?.value, rounds: self.rounds() })
+        Some(Series { time_ns: self.time()?.value, rounds: self.rounds() })
     }
 
-    /// Medians of the two visits of each round; a round that was cut short is left out.
+    /// The two visits of each round; a round that was cut short is left out.
     pub fn rounds(&self) -> Vec<Round> {
-        let mut medians: Vec<(u32, f64)> = Vec::new();
-        let mut rest = self.samples_ns.as_slice();
-        for v in &self.visits {
-            let (now, later) = rest.split_at(v.samples as usize);
-            rest = later;
-            if !now.is_empty() {
-                medians.push((v.round, median(now)));
-            }
-        }
+        let visits = self.by_visit().filter(|(_, samples)| !samples.is_empty());
+        let visits: Vec<(u32, f64)> = visits.map(|(round, samples)| (round, midmean(samples))).collect();
         let mut rounds = Vec::new();
-        for pair in medians.chunk_by(|a, b| a.0 == b.0) {
+        for pair in visits.chunk_by(|a, b| a.0 == b.0) {
             if let [(_, first), (_, second)] = pair {
                 rounds.push(Round { first: *first, second: *second });
             }

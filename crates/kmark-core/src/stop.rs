@@ -1,11 +1,11 @@
 //! When to stop sampling: numbers in, a decision out.
 
-use crate::stats::Median;
+use crate::stats::Typical;
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct StopRule {
-    /// Stop when the relative width of the median's 95 % interval is at most this.
+    /// Stop when the relative width of the time's 95 % interval is at most this.
     pub precision: f64,
     /// Stop when this much time is spent, flushes and all.
     pub budget_ns: u64,
@@ -40,7 +40,7 @@ impl StopRule {
     }
 
     pub fn converged(&self, samples: &[f64]) -> bool {
-        Median::of(samples).is_some_and(|m| m.width() <= self.precision)
+        Typical::of([samples]).is_some_and(|t| t.width() <= self.precision)
     }
 }
 

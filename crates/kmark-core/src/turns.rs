@@ -5,6 +5,12 @@ use crate::fill::philox;
 
 /// Rounds that even a slow impl takes part in: fewer prove nothing.
 pub const MIN_ROUNDS: u32 = 3;
+/// Rounds if nobody says how many. With ten, the limit of a verdict would be 1.85 times as wide for the same spread.
+pub const ROUNDS: u32 = 20;
+/// A visit takes so many samples at the least.
+pub const MIN_SAMPLES: usize = 5;
+/// A visit ends when its interval is so many times as wide as the row's must be: the row's time is made of many visits.
+pub const VISIT_PRECISION: f64 = 4.0;
 
 /// The plan of a case: so many rounds, so much time for each impl. `key` is drawn anew for every case of every run.
 #[derive(Clone, Copy, Debug)]

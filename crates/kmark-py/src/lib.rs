@@ -11,7 +11,7 @@ mod session;
 mod tensor;
 mod tools;
 
-use kmark_core::stats::{Median, median, quantile};
+use kmark_core::stats::{Typical, midmean, quantile};
 use kmark_core::turns::Turns;
 use kmark_core::verdict::{Round, Series, compare};
 use kmark_device::cuda::Cuda;
@@ -46,11 +46,11 @@ fn serve(py: Python<'_>, family: &str, device: &str, stream: Option<usize>, adap
     worker::serve(family, device, &adapters).map_err(|e| PyRuntimeError::new_err(e.message))
 }
 
-/// The median and its 95 % interval.
-#[pyfunction(name = "median")]
-fn median_of(samples: Vec<f64>) -> PyResult<(f64, f64, f64)> {
-    let m = Median::of(&samples).ok_or_else(|| PyValueError::new_err("no samples"))?;
-    Ok((m.value, m.lo, m.hi))
+/// The time that is shown for these visits, and its 95 % interval.
+#[pyfunction(name = "time")]
+fn time_of(visits: Vec<Vec<f64>>) -> PyResult<(f64, f64, f64)> {
+    let time = Typical::of(visits.iter().map(Vec::as_slice)).ok_or_else(|| PyValueError::new_err("no samples"))?;
+    Ok((time.value, time.lo, time.hi))
 }
 
 #[pyfunction]
@@ -61,7 +61,7 @@ fn percentile(samples: Vec<f64>, q: f64) -> PyResult<f64> {
     Ok(quantile(&samples, q))
 }
 
-/// Whether `new` is faster than `base`. Each is a list of visits, two of them a round, and the median that is shown for it.
+/// Whether `new` is faster than `base`. Each is a list of visits, two of them a round, and the time that is shown for it.
 #[pyfunction]
 fn verdict<'py>(
     py: Python<'py>,
@@ -71,9 +71,9 @@ fn verdict<'py>(
     if base.0.iter().chain(&new.0).any(|visit| visit.is_empty()) {
         return Err(PyValueError::new_err("a visit without samples"));
     }
-    let series = |(visits, median_ns): (Vec<Vec<f64>>, f64)| Series {
-        median_ns,
-        rounds: visits.chunks_exact(2).map(|v| Round { first: median(&v[0]), second: median(&v[1]) }).collect(),
+    let series = |(visits, time_ns): (Vec<Vec<f64>>, f64)| Series {
+        time_ns,
+        rounds: visits.chunks_exact(2).map(|v| Round { first: midmean(&v[0]), second: midmean(&v[1]) }).collect(),
     };
     let c = compare(&series(new), &series(base), 0.0);
     let dict = PyDict::new(py);
@@ -97,7 +97,7 @@ fn _kmark(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<session::Session>()?;
     module.add_class::<tensor::Tensor>()?;
     module.add_function(wrap_pyfunction!(serve, module)?)?;
-    module.add_function(wrap_pyfunction!(median_of, module)?)?;
+    module.add_function(wrap_pyfunction!(time_of, module)?)?;
     module.add_function(wrap_pyfunction!(percentile, module)?)?;
     module.add_function(wrap_pyfunction!(verdict, module)?)?;
     module.add_function(wrap_pyfunction!(turns, module)?)

@@ -3,6 +3,7 @@
 use crate::open;
 use kmark_core::record::{Mode, Status};
 use kmark_core::stop::StopRule;
+use kmark_core::turns::VISIT_PRECISION;
 use kmark_core::wire::Warmup;
 use kmark_device::buffer::Buffers;
 use kmark_device::cuda::Cuda;
@@ -63,6 +64,7 @@ impl Session {
             .ok_or_else(|| PyValueError::new_err(format!("mode {mode:?} is none of cold, hot, graph and e2e")))?;
         let raised = Rc::new(RefCell::new(None));
         let mut launch: Box<dyn Launch> = Box::new(Call { function, raised: Rc::clone(&raised) });
+        let precision = VISIT_PRECISION * precision;
         let rule = StopRule { precision, budget_ns, min_samples: min_samples.max(1), max_samples: max_samples.max(1) };
         let warmup = match warmup_ns {
             Some(ns) => Warmup::For { ns },

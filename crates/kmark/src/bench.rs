@@ -16,15 +16,14 @@ use kmark_core::fill::philox;
 use kmark_core::gate::Verify;
 use kmark_core::record::{Checked, Mode, Phases, Record, SCHEMA, Settings, Status, Times, Visit, family};
 use kmark_core::stop::{Stop, StopRule};
-use kmark_core::turns::Turns;
+use kmark_core::turns::{MIN_SAMPLES, Turns, VISIT_PRECISION};
 use kmark_core::wire::{Check, Reply, Request, Warmup};
 use kmark_device::workload;
 use kmark_device::{Fault, Impl};
 use std::time::{Duration, Instant};
 
-/// A visit takes at most this many samples; beyond it the median does not improve.
+/// A visit takes at most this many samples; beyond it the time does not improve.
 const MAX_SAMPLES: usize = 2000;
-const MIN_SAMPLES: usize = 5;
 /// The share of a visit's time that warming up may take.
 const WARMUP_SHARE: u64 = 4;
 /// More deadlines for a Python library's first steps: it may have to compile.
@@ -289,9 +288,8 @@ impl Bench<'_> {
         if self.settings.verify && turn.record.checked.is_none_or(|c| c.fresh == 0) {
             self.visit(planned, turn, limits, self.settings.rounds, 1, Check::Fresh);
         }
-        let rule = StopRule { precision: self.settings.precision, budget_ns: 0, min_samples: 1, max_samples: 1 };
         if !turn.failed {
-            let converged = rule.converged(&turn.record.samples_ns);
+            let converged = turn.record.time().is_some_and(|t| t.width() <= self.settings.precision);
             turn.record.stop = Some(if converged { Stop::Precision } else { Stop::Budget });
         }
     }
@@ -330,7 +328,7 @@ impl Bench<'_> {
             }
         }
         let rule = StopRule {
-            precision: self.settings.precision,
+            precision: VISIT_PRECISION * self.settings.precision,
             budget_ns: slice,
             min_samples: MIN_SAMPLES,
             max_samples: MAX_SAMPLES,

@@ -3,6 +3,7 @@
 use crate::units::{parse_bytes, parse_duration, parse_fraction};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use kmark_core::tally::Grade;
+use kmark_core::turns::ROUNDS;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -109,11 +110,11 @@ pub struct RunArgs {
     /// Sampling time per case and impl [default: 2s, or what the suite says]
     #[arg(long, value_parser = parse_duration, value_name = "TIME")]
     pub budget: Option<Duration>,
-    /// Stop early when the 95 % interval of the median is this narrow
+    /// Stop early when the 95 % interval of the time is this narrow
     #[arg(long, value_parser = parse_fraction, default_value = "0.5%", value_name = "PERCENT")]
     pub precision: f64,
     /// Rounds in which the impls of a case take turns
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, default_value_t = ROUNDS, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
     /// `auto` (until steady) or a time
     #[arg(long, default_value = "auto", value_name = "auto|TIME")]

@@ -10,16 +10,16 @@ const CPU_ROOF_MOVES: f64 = 2.0;
 /// What the work takes at the least, if the record claims less: its times are no times of this work. In a cache there is
 /// no memory to be limited by.
 pub fn least_possible_ns(roofs: &Roofs, record: &Record) -> Option<f64> {
-    let median = record.median().filter(|_| record.mode == Mode::Cold)?;
+    let time = record.time().filter(|_| record.mode == Mode::Cold)?;
     // What a CPU was measured to do moves with its neighbours.
     let margin = if record.device.kind == "cpu" { CPU_ROOF_MOVES } else { 1.0 };
     let least_ns = 1e9 * roofs.impossible_seconds(&record.cost, record.dtype) / margin;
-    (median.hi < least_ns).then_some(least_ns)
+    (time.hi < least_ns).then_some(least_ns)
 }
 
 pub fn hold_against(roofs: &Roofs, record: &mut Record) {
-    if let (Some(least_ns), Some(median)) = (least_possible_ns(roofs, record), record.median()) {
-        let (is, least) = (units::time(median.value), units::time(least_ns));
+    if let (Some(least_ns), Some(time)) = (least_possible_ns(roofs, record), record.time()) {
+        let (is, least) = (units::time(time.value), units::time(least_ns));
         record.status = Status::Impossible;
         record.message = format!("takes {is}, and this machine cannot do the work in less than {least}");
     }

@@ -63,11 +63,11 @@ impl Walls {
         *known = Some(known.map_or(ns, |k| k.min(ns)));
     }
 
-    /// How much of the outputs can be checked on the average.
-    pub(super) fn share(&self) -> f64 {
-        let (Some(whole), Some(least)) = (self.whole, self.least) else { return 1.0 };
+    /// How much of the outputs can be checked on the average; `None` before both have been seen.
+    pub(super) fn known_share(&self) -> Option<f64> {
+        let (whole, least) = (self.whole?, self.least?);
         let more = (whole - least).max(1.0);
-        if more <= MORE_TIME * least { 1.0 } else { (MORE_TIME * least / more).max(LEAST_SHARE) }
+        Some(if more <= MORE_TIME * least { 1.0 } else { (MORE_TIME * least / more).max(LEAST_SHARE) })
     }
 }
 

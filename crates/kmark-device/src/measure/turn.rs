@@ -54,11 +54,12 @@ impl Stage {
         };
         let checked = Checked { same_bits: known.same_bits(), ..Checked::default() };
         let draw = || (unforeseen() % rule.min_samples.max(1) as u64) as usize;
+        let first = bound.samples_ns == 0;
         let mut turn = Turn {
             device,
             name,
             fresh_at: draw(),
-            whole_at: draw(),
+            whole_at: first.then(draw),
             gate_at: draw(),
             forced: check == Check::Fresh,
             warm: 0,
@@ -99,9 +100,10 @@ pub(super) struct Turn<'a> {
     pub(super) device: &'a dyn Device,
     pub(super) stage: &'a mut Stage,
     pub(super) name: &'a str,
-    /// Samples that get new values, are checked whole, are judged by the gate where bits change: nobody can foresee them.
+    /// Samples that get new values, are checked whole (in the first visit for certain, later by chance), are judged by the
+    /// gate where bits change: nobody can foresee them.
     pub(super) fresh_at: usize,
-    pub(super) whole_at: usize,
+    pub(super) whole_at: Option<usize>,
     pub(super) gate_at: usize,
     /// Values change whatever it costs.
     pub(super) forced: bool,
@@ -125,14 +127,14 @@ impl Source for Turn<'_> {
             self.checked.samples += 1;
             return Ok(sample);
         }
-        let (look, share) = (self.look(counts), self.bound().walls.share());
+        let (look, share) = (self.look(counts), self.bound().walls.known_share());
         let whole = self.is_whole(look);
         let start = self.device.now_ns();
         let (sample, same) = self.stage.shot(self.device, self.name, batch, look)?;
         let spent = self.device.now_ns() - start;
         let bound = self.bound();
         bound.samples_ns += spent;
-        if same && batch == 1 && (!counts || share >= 1.0) {
+        if same && batch == 1 && (!counts || share.is_none_or(|s| s >= 1.0)) {
             bound.walls.saw(whole, spent as f64);
         }
         self.checked.same_bits &= same;
@@ -170,15 +172,15 @@ impl Turn<'_> {
         forced || (bound.values_ns + bound.last_values_ns) as f64 <= MORE_TIME_FOR_VALUES * bound.samples_ns as f64
     }
 
-    /// Which part of the outputs the next launch is held to. While warming up, everything and as little as possible take
+    /// Which part of the outputs the next launch is held to. In the first warm-up, everything and as little as possible take
     /// turns, which shows what checking costs.
     fn look(&mut self, counts: bool) -> Look {
-        let (share, number) = (self.bound().walls.share(), self.checked.samples as usize);
-        if !counts {
+        let Some(share) = self.bound().walls.known_share().or(counts.then_some(1.0)) else {
             return if self.warm.is_multiple_of(2) { Look::whole() } else { Look::part(LEAST_SHARE) };
-        }
+        };
         let chance = unforeseen() as f64 / u64::MAX as f64;
-        if share >= 1.0 || number == self.whole_at || chance < share / 2.0 {
+        let meant = counts && Some(self.checked.samples as usize) == self.whole_at;
+        if share >= 1.0 || meant || chance < share / 2.0 {
             return Look::whole();
         }
         Look::part(share / 2.0)

@@ -221,8 +221,8 @@ fn prepare(
 fn line(case: &str, records: &[Record]) -> String {
     let parts: Vec<String> = records
         .iter()
-        .map(|r| match r.median() {
-            Some(m) => format!("{} {}", r.impl_name, units::time(m.value)),
+        .map(|r| match r.time() {
+            Some(t) => format!("{} {}", r.impl_name, units::time(t.value)),
             None => format!("{} {}", r.impl_name, r.status.word()),
         })
         .collect();

@@ -3,7 +3,7 @@
 use super::rows::{Row, rows};
 use super::{Options, RunData};
 
-const HEADER: [&str; 27] = [
+const HEADER: [&str; 28] = [
     "run",
     "case",
     "op",
@@ -15,9 +15,10 @@ const HEADER: [&str; 27] = [
     "contract",
     "grade",
     "worst_error",
-    "median_ns",
+    "time_ns",
     "lo_ns",
     "hi_ns",
+    "median_ns",
     "mad_ns",
     "p05_ns",
     "p95_ns",
@@ -51,9 +52,11 @@ fn fields(r: &Row) -> Vec<String> {
     out.push(r.grade.map_or("", |g| g.word()).to_string());
     out.push(r.worst_error.map(|w| format!("{w:.3}")).unwrap_or_default());
     match &r.time {
-        None => out.extend((0..11).map(|_| String::new())),
+        None => out.extend((0..12).map(|_| String::new())),
         Some(t) => {
-            out.extend([t.median_ns, t.lo_ns, t.hi_ns, t.mad_ns, t.p05_ns, t.p95_ns].map(|v| format!("{v:.1}")));
+            out.extend(
+                [t.time_ns, t.lo_ns, t.hi_ns, t.median_ns, t.mad_ns, t.p05_ns, t.p95_ns].map(|v| format!("{v:.1}")),
+            );
             out.push(t.samples.to_string());
             out.extend([t.gb_per_s, t.gflop_per_s].map(|v| format!("{v:.4}")));
             out.push(t.of_roof.map(|v| format!("{v:.4}")).unwrap_or_default());

@@ -39,7 +39,7 @@ fn one(data: &RunData, options: &Options, text: &mut String) -> std::fmt::Result
     let all = summaries(&rows);
     for op in ops {
         writeln!(text, "\n## {op}\n")?;
-        writeln!(text, "| case | impl | status | median | ± | rate | of roof | × base | verdict | sees |")?;
+        writeln!(text, "| case | impl | status | time | ± | rate | of roof | × base | verdict | sees |")?;
         writeln!(text, "|---|---|---|---:|---:|---:|---:|---:|---|---:|")?;
         for r in rows.iter().filter(|r| r.op == op) {
             line(r, text)?;
@@ -79,8 +79,8 @@ fn line(r: &Row, text: &mut String) -> std::fmt::Result {
         Some(t) => {
             let roof = t.of_roof.map(units::percent).unwrap_or_default();
             let flag = if t.impossible { " impossible" } else { "" };
-            let spread = units::percent((t.hi_ns - t.lo_ns) / 2.0 / t.median_ns);
-            write!(text, " {} | {spread} | {} | {roof}{flag} |", units::time(t.median_ns), rate(t))?;
+            let spread = units::percent((t.hi_ns - t.lo_ns) / 2.0 / t.time_ns);
+            write!(text, " {} | {spread} | {} | {roof}{flag} |", units::time(t.time_ns), rate(t))?;
         }
     }
     match &r.against {

@@ -2,7 +2,7 @@
 
 use super::{Options, RunData};
 use kmark_core::record::{Mode, Record, Run, Status, family};
-use kmark_core::stats::{Median, geomean, mad, median, quantile};
+use kmark_core::stats::{Typical, geomean, mad, median, quantile};
 use kmark_core::tally::Grade;
 use kmark_core::verdict::{Comparison, Verdict, aa_difference, compare, noise_floor};
 use serde::Serialize;
@@ -38,9 +38,10 @@ pub struct Row {
 
 #[derive(Serialize)]
 pub struct Time {
-    pub median_ns: f64,
+    pub time_ns: f64,
     pub lo_ns: f64,
     pub hi_ns: f64,
+    pub median_ns: f64,
     pub mad_ns: f64,
     pub p05_ns: f64,
     pub p95_ns: f64,
@@ -118,29 +119,30 @@ fn row(data: &RunData, r: &Record, baseline: Option<&String>) -> Row {
         contract: r.contract.clone(),
         grade: grade(r),
         worst_error: worst,
-        time: r.median().map(|m| time(data.run, r, m)),
+        time: r.time().map(|t| time(data.run, r, t)),
         against: against(data.records, r, baseline),
         message: r.message.clone(),
         failure: r.status.is_failure(),
     }
 }
 
-fn time(run: &Run, r: &Record, m: Median) -> Time {
+fn time(run: &Run, r: &Record, t: Typical) -> Time {
     let rate = |ns: f64| r.cost.bytes() as f64 / ns;
     // In the cache there is no memory to be limited by.
     let roofs = run.roofs.as_ref().filter(|_| r.mode == Mode::Cold);
     let least_ns = roofs.map(|roofs| 1e9 * roofs.least_seconds(&r.cost, r.dtype));
     Time {
-        median_ns: m.value,
-        lo_ns: m.lo,
-        hi_ns: m.hi,
+        time_ns: t.value,
+        lo_ns: t.lo,
+        hi_ns: t.hi,
+        median_ns: median(&r.samples_ns),
         mad_ns: mad(&r.samples_ns),
         p05_ns: quantile(&r.samples_ns, 0.05),
         p95_ns: quantile(&r.samples_ns, 0.95),
         samples: r.samples_ns.len(),
-        gb_per_s: rate(m.value),
-        gflop_per_s: r.cost.flops as f64 / m.value,
-        of_roof: least_ns.map(|least| least / m.value),
+        gb_per_s: rate(t.value),
+        gflop_per_s: r.cost.flops as f64 / t.value,
+        of_roof: least_ns.map(|least| least / t.value),
         impossible: r.status == Status::Impossible,
         clock_mhz: (!r.clock_mhz.is_empty()).then(|| median(&r.clock_mhz)),
         stop: r.stop,
@@ -181,7 +183,7 @@ fn against(records: &[Record], r: &Record, baseline: Option<&String>) -> Option<
     let base = match baseline {
         Some(name) => peers().find(|p| p.impl_name == *name)?,
         None => {
-            let time = |p: &&Record| p.median().map_or(f64::INFINITY, |m| m.value);
+            let time = |p: &&Record| p.time().map_or(f64::INFINITY, |t| t.value);
             let others = peers().filter(|p| !is_ours(&p.impl_name));
             others.min_by(|a, b| time(a).total_cmp(&time(b))).or_else(|| peers().next())?
         }
@@ -194,7 +196,7 @@ fn against(records: &[Record], r: &Record, baseline: Option<&String>) -> Option<
     let comparison = match apart_ns(r, base) {
         Some(apart) if base.group == r.group => compare(&r.series()?, &base.series()?, apart),
         _ => {
-            let speedup = base.median()?.value / r.median()?.value;
+            let speedup = base.time()?.value / r.time()?.value;
             Comparison { speedup, lo: speedup, hi: speedup, visible: None, verdict: Verdict::Ambiguous }
         }
     };

@@ -14,7 +14,7 @@ pub fn render(runs: &[RunData], options: &Options) -> String {
 
 fn one(data: &RunData, options: &Options) -> String {
     let rows = rows(data, options);
-    let header = ["case", "impl", "status", "median", "±", "rate", "of roof", "× base", "verdict"];
+    let header = ["case", "impl", "status", "time", "±", "rate", "of roof", "× base", "verdict"];
     let mut last = "";
     let lines = rows.iter().map(|r| cells(r, std::mem::replace(&mut last, &r.case) == r.case, options));
     let mut text = table(&header, 3..8, lines, options);
@@ -78,8 +78,8 @@ fn cells(r: &Row, repeated: bool, options: &Options) -> Vec<Cell> {
         None => cells.extend((0..4).map(|_| Cell::new(""))),
         Some(t) => {
             let held = if t.throttled > 0.5 { " †" } else { "" };
-            cells.push(Cell::new(format!("{}{held}", units::time(t.median_ns))));
-            cells.push(Cell::new(units::percent((t.hi_ns - t.lo_ns) / 2.0 / t.median_ns)));
+            cells.push(Cell::new(format!("{}{held}", units::time(t.time_ns))));
+            cells.push(Cell::new(units::percent((t.hi_ns - t.lo_ns) / 2.0 / t.time_ns)));
             cells.push(Cell::new(rate(t)));
             cells.push(roof(t, options));
         }
