@@ -12,16 +12,37 @@ pub fn median(values: &[f64]) -> f64 {
 /// Mean of the middle half. Nearly as robust as the median, and much steadier where values fall into two heaps or on the
 /// steps of a clock: a median jumps from one to the next.
 pub fn midmean(values: &[f64]) -> f64 {
-    let all = sorted(values);
-    mean(&all[aside(all.len())..all.len() - aside(all.len())])
+    Trimmed::of(values, quarter(values.len())).mean
 }
 
 /// So many of `n` values lie beyond the middle half at each end. Of three, the middle one is left.
-fn aside(n: usize) -> usize {
+fn quarter(n: usize) -> usize {
     (n + 1) / 4
 }
 
-pub fn mean(values: &[f64]) -> f64 {
+/// A mean that leaves some values at each end aside, with its standard error after Tukey and McLaughlin: what was left
+/// aside counts as if it lay where the rest ends.
+pub struct Trimmed {
+    pub mean: f64,
+    pub error: f64,
+    /// Degrees of freedom for Student's t.
+    pub degrees: usize,
+}
+
+impl Trimmed {
+    /// Leaves `aside` values aside at each end.
+    pub fn of(values: &[f64], aside: usize) -> Trimmed {
+        let (all, n) = (sorted(values), values.len());
+        let rest = &all[aside..n - aside];
+        let pulled_in: Vec<f64> = all.iter().map(|v| v.clamp(rest[0], rest[rest.len() - 1])).collect();
+        let centre = mean(&pulled_in);
+        let variance = pulled_in.iter().map(|v| (v - centre).powi(2)).sum::<f64>() / n.saturating_sub(1).max(1) as f64;
+        let error = (variance / n as f64).sqrt() * n as f64 / rest.len() as f64;
+        Trimmed { mean: mean(rest), error, degrees: rest.len() - 1 }
+    }
+}
+
+fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
@@ -56,7 +77,9 @@ impl Typical {
         }
         let times: Vec<f64> = visits.iter().map(|v| midmean(v)).collect();
         let value = midmean(&times);
-        let half = if times.len() < FEWEST_VISITS { reach(&visits.concat()) } else { reach(&times) };
+        let of = if times.len() < FEWEST_VISITS { visits.concat() } else { times };
+        let Trimmed { error, degrees, .. } = Trimmed::of(&of, quarter(of.len()));
+        let half = if degrees == 0 { 0.0 } else { t_95(degrees) * error };
         Some(Typical { value, lo: (value - half).max(0.0), hi: value + half })
     }
 
@@ -64,21 +87,6 @@ impl Typical {
     pub fn width(&self) -> f64 {
         (self.hi - self.lo) / self.value
     }
-}
-
-/// Half of the 95 % interval of a midmean, after Tukey and McLaughlin: the values outside the middle half count as if they
-/// lay at its ends, and Student's t has as many degrees of freedom as the middle half.
-fn reach(values: &[f64]) -> f64 {
-    let (all, n) = (sorted(values), values.len());
-    let (first, last) = (aside(n), n - 1 - aside(n));
-    if first == last {
-        return 0.0;
-    }
-    let pulled_in: Vec<f64> = all.iter().map(|v| v.clamp(all[first], all[last])).collect();
-    let center = mean(&pulled_in);
-    let variance = pulled_in.iter().map(|v| (v - center).powi(2)).sum::<f64>() / (n - 1) as f64;
-    let middle = last - first + 1;
-    t_95(middle - 1) * (variance / n as f64).sqrt() * n as f64 / middle as f64
 }
 
 fn sorted(values: &[f64]) -> Vec<f64> {

@@ -2,12 +2,12 @@
 //!
 //! The unit is the round, not the sample: samples of one visit share the machine's mood, rounds share less. In each
 //! round every impl is visited twice, in balanced order. The two visits of one impl are an A/A comparison and give its
-//! noise; the rounds' ratios give the spread of the difference. A difference counts only when its mean over the rounds is
-//! beyond both, at the 99.98 % level, and the times that are shown differ the same way; or when it is more than a factor
+//! noise; the rounds' ratios give the spread of the difference. A difference counts only when its mean over the rounds,
+//! a tenth left aside at each end, is beyond both, at the 99.98 % level, and the times that are shown differ the same way; or when it is more than a factor
 //! of two and all visits of one impl lie below all visits of the other. `visible` is twice that limit: a true difference
 //! of that size is found with near certainty, so a "same" means "no difference as large as `visible`".
 
-use crate::stats::{mean, quantile, t_9998};
+use crate::stats::{Trimmed, quantile, t_9998};
 use serde::{Deserialize, Serialize};
 
 /// One impl's two visits in one round: the mean of the middle half of each, in ns.
@@ -61,6 +61,8 @@ pub struct Comparison {
 const LEAST: f64 = 0.002;
 /// A factor of two. Below it, two processes of the same code can fall apart by the luck of their memory's places.
 const LARGE: f64 = std::f64::consts::LN_2;
+/// One round in so many may be disturbed at each end: neither it nor its noise counts.
+const DISTURBED: usize = 10;
 /// A run that cannot see this much says "ambiguous", not "same".
 const SAME_NEEDS: f64 = 0.05;
 
@@ -82,10 +84,11 @@ pub fn compare(this: &Series, base: &Series, apart_ns: f64) -> Comparison {
     let (ours, theirs) = (&this.rounds[..rounds], &base.rounds[..rounds]);
     let differences: Vec<f64> = ours.iter().zip(theirs).map(|(a, b)| b.log_time() - a.log_time()).collect();
     let apart = (apart_ns / this.time_ns.min(base.time_ns)).ln_1p();
-    let limit = between_rounds(&differences).max(within_rounds(ours, theirs)).max(apart).max(LEAST);
+    let between = Trimmed::of(&differences, rounds / DISTURBED);
+    let limit = reach(&between).max(within_rounds(ours, theirs)).max(apart).max(LEAST);
     let visible = (2.0 * limit).exp_m1();
     let enough = if separated(ours, theirs) { limit.min(LARGE.max(apart)) } else { limit };
-    let (difference, shown) = (mean(&differences), speedup.ln());
+    let (difference, shown) = (between.mean, speedup.ln());
     let verdict = match difference {
         d if d > enough && shown > LEAST => Verdict::Faster,
         d if d < -enough && shown < -LEAST => Verdict::Slower,
@@ -107,19 +110,17 @@ fn separated(this: &[Round], base: &[Round]) -> bool {
     this.len() >= 3 && (most(&a) < least(&b) || most(&b) < least(&a))
 }
 
-/// Half-width of the interval of the mean difference, from its spread over the rounds.
-fn between_rounds(differences: &[f64]) -> f64 {
-    let (n, mean) = (differences.len(), mean(differences));
-    let variance = differences.iter().map(|d| (d - mean).powi(2)).sum::<f64>() / (n - 1) as f64;
-    t_9998(n - 1) * (variance / n as f64).sqrt()
+/// Half-width of the interval of a mean at the level of a verdict.
+fn reach(of: &Trimmed) -> f64 {
+    t_9998(of.degrees) * of.error
 }
 
-/// The same from the A/A differences. If one visit's log median varies by s, an A/A difference varies by s*sqrt(2), and
-/// the mean over n rounds of the difference of two impls, each the mean of two visits, by s/sqrt(n).
+/// The same for the mean difference as the A/A differences predict it. If one visit's log time varies by s, an A/A difference
+/// varies by s*sqrt(2), and so their mean over the n rounds of two impls by s/sqrt(n); so does the mean over n rounds
+/// of the difference of two impls, each the mean of two visits.
 fn within_rounds(this: &[Round], base: &[Round]) -> f64 {
-    let aa2: Vec<f64> = this.iter().chain(base).map(|r| r.aa().powi(2)).collect();
-    let mean2 = aa2.iter().sum::<f64>() / aa2.len() as f64;
-    t_9998(aa2.len()) * (mean2 / aa2.len() as f64).sqrt()
+    let aa: Vec<f64> = this.iter().chain(base).map(Round::aa).collect();
+    reach(&Trimmed::of(&aa, aa.len() / DISTURBED))
 }
 
 /// An impl against itself: the mean A/A log ratio over its rounds, absolute.

@@ -35,6 +35,10 @@ impl Device for Fake {
         self
     }
 
+    fn long_ns(&self) -> f64 {
+        1e9
+    }
+
     fn id(&self) -> DeviceId {
         DeviceId { kind: "fake".into(), name: "fake".into(), id: "0".into() }
     }

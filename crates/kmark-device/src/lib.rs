@@ -194,6 +194,10 @@ pub trait Device {
     fn habit_ns(&self, _elements: usize) -> f64 {
         0.0
     }
+    /// A launch that takes this long shows nothing of what ran before it, so that only the first turn warms up.
+    fn long_ns(&self) -> f64 {
+        f64::INFINITY
+    }
     /// Finds out whether the clock can be trusted.
     fn calibrate(&self) -> Result<Calibration, Fault>;
     /// How many sets of a workload's memory a graph launches in turn, so that none is still in the cache when its turn

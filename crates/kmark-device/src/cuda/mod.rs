@@ -162,6 +162,10 @@ impl Device for Cuda {
         Ok(Box::new(GpuWorkload::new(self, op, case, seed)?))
     }
 
+    fn long_ns(&self) -> f64 {
+        5e5
+    }
+
     fn now_ns(&self) -> u64 {
         self.0.start.elapsed().as_nanos() as u64
     }

@@ -97,6 +97,9 @@ fn warm_up(
     known: Option<f64>,
     mut take: impl FnMut() -> Result<f64, Fault>,
 ) -> Result<f64, Fault> {
+    if let (Warmup::UntilSteady { .. }, Some(known)) = (warmup, known.filter(|k| *k >= device.long_ns())) {
+        return Ok(known);
+    }
     let start = device.now_ns();
     let mut seen = vec![take()?];
     loop {
@@ -154,6 +157,22 @@ mod tests {
         let (visit, ..) = run(&fake, Mode::Cold, true);
         assert_eq!(visit.stop, Some(Stop::Precision));
         assert!(visit.samples_ns.iter().all(|s| *s == 100.0), "{:?}", visit.samples_ns);
+    }
+
+    #[test]
+    fn a_long_launch_warms_up_only_once() {
+        let (fake, warmup) = (Fake::new(|_| 10.0), Warmup::UntilSteady { limit_ns: 0 });
+        let takes = |known: Option<f64>, warmup: Warmup| {
+            let mut count = 0;
+            warm_up(&fake, warmup, known, || {
+                count += 1;
+                Ok(2e9)
+            })
+            .unwrap();
+            count
+        };
+        assert_eq!((takes(None, warmup), takes(Some(2e9), warmup), takes(Some(2e8), warmup)), (1, 0, 1));
+        assert_eq!(takes(Some(2e9), Warmup::For { ns: 0 }), 1, "who asks for a warm-up gets it");
     }
 
     #[test]

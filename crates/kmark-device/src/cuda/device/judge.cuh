@@ -67,7 +67,11 @@ template <class T> struct Judge {
         return isfinite(ratio) ? ratio : 1e300;
     }
 
-    __device__ void score(Score& s, int grade, u64 index, int region, double ratio, double slack, bool counts) {
+    __device__ void score(Score& s, int grade, u64 index, int region, double err, double may, double slack, bool counts) {
+        if (counts) s.slack2 += slack * slack;
+        // Dividing is slow, and few elements are worse than all before them.
+        if (err <= may && err <= may * double_of(s.worst)) return;
+        double ratio = ratio_of(err, may);
         if (ratio > 1.0) {
             s.beyond++;
             Excess& excess = gate.excess[grade];
@@ -78,7 +82,6 @@ template <class T> struct Judge {
             }
         }
         if (bits_of(ratio) > s.worst) s.worst = bits_of(ratio);
-        if (counts) s.slack2 += slack * slack;
     }
 
     // Element (row, col) of the output should be `expect`, off by at most `slack` before its last rounding, and by
@@ -115,8 +118,8 @@ template <class T> struct Judge {
             t.allowed4 += may * may * may * may;
         }
         if (gate.mode == JUDGE_TALLY) {
-            score(t.tight, 0, index, region, ratio_of(err, may), slack, finite);
-            score(t.loose, 1, index, region, ratio_of(err, wide_may), slack + loose, finite);
+            score(t.tight, 0, index, region, err, may, slack, finite);
+            score(t.loose, 1, index, region, err, wide_may, slack + loose, finite);
         }
         got_sum += got;
         twin_sum += twin;
