@@ -1,5 +1,6 @@
 //! Floor 0 of Kernelmark: its words. Nothing here knows a device, opens a file or prints.
 
+pub mod across;
 pub mod case;
 mod cases;
 pub mod consistent;

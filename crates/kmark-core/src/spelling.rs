@@ -23,6 +23,16 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .map(|(_, _, k)| k)
 }
 
+/// Whether a name is like a pattern: `*` stands for any run of characters.
+pub fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == name,
+        Some((head, rest)) => name
+            .strip_prefix(head)
+            .is_some_and(|tail| (0..=tail.len()).any(|i| tail.is_char_boundary(i) && matches(rest, &tail[i..]))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -58,13 +58,13 @@ pub struct Comparison {
 }
 
 /// Differences below this do not matter to anybody and are never called one.
-const LEAST: f64 = 0.002;
+pub(crate) const LEAST: f64 = 0.002;
 /// A factor of two. Below it, two processes of the same code can fall apart by the luck of their memory's places.
 const LARGE: f64 = std::f64::consts::LN_2;
 /// One round in so many may be disturbed at each end: neither it nor its noise counts.
 const DISTURBED: usize = 10;
 /// A run that cannot see this much says "ambiguous", not "same".
-const SAME_NEEDS: f64 = 0.05;
+pub(crate) const SAME_NEEDS: f64 = 0.05;
 
 /// What a row has to say: the time that is shown for it, and its rounds.
 #[derive(Clone, Debug, PartialEq)]

@@ -6,6 +6,9 @@ use std::fmt;
 /// Exit codes that scripts may rely on.
 pub const OWN_ERROR: u8 = 1;
 pub const USAGE: u8 = 2;
+/// `kmark compare`: something became slower; something cannot be told.
+pub const SLOWER: u8 = 3;
+pub const UNDECIDED: u8 = 4;
 pub const WRONG_ANSWER: u8 = 5;
 pub const CASE_FAILED: u8 = 6;
 pub const BUILD_FAILED: u8 = CASE_FAILED;

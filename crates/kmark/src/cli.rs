@@ -31,6 +31,8 @@ pub enum Command {
     List(ListArgs),
     /// Make a table, Markdown, CSV or JSON from the records of a run
     Report(ReportArgs),
+    /// Compare runs: what became faster, slower or wrong; exits with 3 if something became slower
+    Compare(CompareArgs),
     /// Measure the machine's limits: memory traffic in four patterns, matrix products by dtype
     Roofline(RooflineArgs),
     /// Python libraries to compare with: show, check, install or pack their pinned environments
@@ -235,6 +237,39 @@ pub struct ReportArgs {
     /// The impl that speed-ups refer to [default: that of the run]
     #[arg(long, value_name = "NAME")]
     pub baseline: Option<String>,
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Exit codes: 0 no regression; 3 something is slower; 4 cannot tell (--strict); 5 a result became wrong; \
+                        6 a case fails now.\n\n\
+                        In CI: kmark run smoke --out new && kmark compare base new --threshold 3%"
+)]
+pub struct CompareArgs {
+    /// Folder of the run that was before
+    pub base: PathBuf,
+    /// Folder of the run that is held against it
+    pub new: PathBuf,
+    /// Another run like BASE: several on a side show how much runs differ; may be repeated
+    #[arg(long = "base", value_name = "RUN", id = "more-base")]
+    pub more_base: Vec<PathBuf>,
+    /// Another run like NEW; may be repeated
+    #[arg(long = "new", value_name = "RUN", id = "more-new")]
+    pub more_new: Vec<PathBuf>,
+    /// Slow-downs smaller than this are no regressions, however certain they are
+    #[arg(long, value_parser = parse_fraction, value_name = "PERCENT")]
+    pub threshold: Option<f64>,
+    /// Only rows whose case, op or impl is like this; `*` stands for anything; may be repeated
+    #[arg(long, value_name = "PATTERN")]
+    pub filter: Vec<String>,
+    /// Exit with 4 if a slow-down of the threshold could have been missed, or a row is missing
+    #[arg(long)]
+    pub strict: bool,
+    #[arg(long, default_value = "table", value_parser = clap::builder::PossibleValuesParser::new(crate::report::compared::FORMATS))]
+    pub format: String,
+    /// Print nothing; the exit code tells
+    #[arg(short, long)]
+    pub quiet: bool,
 }
 
 #[derive(Args)]

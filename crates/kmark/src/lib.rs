@@ -5,6 +5,7 @@ mod baselines;
 mod bench;
 mod cli;
 mod cmd;
+mod compare;
 mod host;
 mod plan;
 mod possible;
@@ -34,6 +35,7 @@ pub fn main() -> ExitCode {
         Command::Build(args) => cmd::build::run(args),
         Command::List(args) => cmd::list::run(args),
         Command::Report(args) => cmd::report::run(args),
+        Command::Compare(args) => cmd::compare::run(args),
         Command::Roofline(args) => cmd::roofline::run(args),
         Command::Baselines(args) => cmd::baselines::run(args, python::families),
         Command::Doctor(args) => cmd::doctor::run(args),

@@ -10,7 +10,7 @@ use crate::suite::{self, Group, Suite};
 use indexmap::IndexMap;
 use kmark_core::case::Case;
 use kmark_core::op::Op;
-use kmark_core::spelling::unknown;
+use kmark_core::spelling::{matches, unknown};
 use kmark_device::Impl;
 use kmark_ops::Entry;
 use std::collections::HashSet;
@@ -217,16 +217,6 @@ fn wanted(patterns: &[String], name: &str) -> bool {
         return !name.starts_with(faults::FAMILY);
     }
     patterns.iter().any(|p| matches(p, name))
-}
-
-/// `*` stands for any run of characters.
-fn matches(pattern: &str, name: &str) -> bool {
-    match pattern.split_once('*') {
-        None => pattern == name,
-        Some((head, rest)) => name
-            .strip_prefix(head)
-            .is_some_and(|tail| (0..=tail.len()).any(|i| tail.is_char_boundary(i) && matches(rest, &tail[i..]))),
-    }
 }
 
 /// Every pattern must mean something. Whether some of them mean Python libraries, which are asked for by name only.

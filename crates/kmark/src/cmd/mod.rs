@@ -3,6 +3,7 @@
 mod ahead;
 pub mod baselines;
 pub mod build;
+pub mod compare;
 pub mod completions;
 pub mod doctor;
 mod kernels;

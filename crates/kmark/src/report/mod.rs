@@ -1,5 +1,6 @@
 //! Reports: pure functions of runs and records. A format is a file here and a row in `FORMATS`.
 
+pub mod compared;
 mod csv;
 mod json;
 mod markdown;

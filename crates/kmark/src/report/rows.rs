@@ -156,7 +156,7 @@ fn is_ours(impl_name: &str) -> bool {
     ["cpu/", "cuda/"].iter().any(|f| impl_name.starts_with(f))
 }
 
-fn grade(r: &Record) -> Option<Grade> {
+pub fn grade(r: &Record) -> Option<Grade> {
     r.verify.as_ref().and_then(|v| v.grade)
 }
 

@@ -29,7 +29,12 @@ fn one(data: &RunData, options: &Options) -> String {
 }
 
 /// Columns `numbers` are set to the right.
-fn table(header: &[&str], numbers: Range<usize>, rows: impl Iterator<Item = Vec<Cell>>, options: &Options) -> String {
+pub fn table(
+    header: &[&str],
+    numbers: Range<usize>,
+    rows: impl Iterator<Item = Vec<Cell>>,
+    options: &Options,
+) -> String {
     let mut table = Table::new();
     table.load_style(comfy_table::presets::NOTHING);
     if let Some(width) = options.width {
@@ -122,7 +127,7 @@ fn roof(t: &Time, options: &Options) -> Cell {
     }
 }
 
-fn paint(text: &str, options: &Options, f: impl FnOnce(Cell) -> Cell) -> Cell {
+pub fn paint(text: &str, options: &Options, f: impl FnOnce(Cell) -> Cell) -> Cell {
     let cell = Cell::new(text);
     if options.color { f(cell) } else { cell }
 }

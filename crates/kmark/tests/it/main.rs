@@ -3,6 +3,7 @@
 mod bad_input;
 mod baselines;
 mod cheats;
+mod compare;
 mod cuda;
 mod faults;
 mod lists;

@@ -1,0 +1,198 @@
+//! `kmark compare` on pairs of runs whose truth is known.
+
+use crate::{output, text};
+use serde_json::{Value, json};
+use std::path::Path;
+use tempfile::TempDir;
+
+const RUN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/run");
+const VISITS: usize = 40;
+const SAMPLES: usize = 5;
+
+/// Times around 100 µs that scatter by 0.3 %.
+fn steady(seed: u64, factor: f64) -> Vec<f64> {
+    let mut state = seed;
+    let mut unit = move || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 11) as f64 / (1u64 << 53) as f64
+    };
+    let mut gauss = move || (0..12).map(|_| unit()).sum::<f64>() - 6.0;
+    (0..VISITS * SAMPLES).map(|_| 1e5 * factor * (1.0 + 0.003 * gauss())).collect()
+}
+
+/// Half of the launches take 2 % longer than the others.
+fn heaps(seed: u64, factor: f64) -> Vec<f64> {
+    let late = |i: usize| (i as u64 ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 63 == 1;
+    steady(seed, factor).into_iter().enumerate().map(|(i, ns)| if late(i) { 1.02 * ns } else { ns }).collect()
+}
+
+fn drifting(seed: u64, by: f64) -> Vec<f64> {
+    let count = (VISITS * SAMPLES) as f64;
+    steady(seed, 1.0).into_iter().enumerate().map(|(i, ns)| ns * (1.0 + by * i as f64 / count)).collect()
+}
+
+fn record(impl_name: &str, samples: &[f64]) -> Value {
+    let records = std::fs::read_to_string(format!("{RUN}/records.jsonl")).unwrap();
+    let mut r: Value = serde_json::from_str(records.lines().next().unwrap()).unwrap();
+    r["impl"] = impl_name.into();
+    r["device"] = json!({"kind": "cuda", "name": "NVIDIA H200", "id": "GPU-1"});
+    r["samples_ns"] = json!(samples);
+    r["clock_mhz"] = json!([]);
+    let visits = samples.chunks(SAMPLES).enumerate();
+    r["visits"] = visits.map(|(i, v)| json!({"round": i / 2, "samples": v.len()})).collect();
+    r
+}
+
+/// A run of these records on a device of this name.
+fn run_on(device: &str, records: &[Value]) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let mut run: Value = serde_json::from_str(&std::fs::read_to_string(format!("{RUN}/run.json")).unwrap()).unwrap();
+    run["device"] = json!({"kind": "cuda", "name": device, "id": "GPU-1"});
+    std::fs::write(dir.path().join("run.json"), run.to_string()).unwrap();
+    let lines: Vec<String> = records.iter().map(|r| r.to_string() + "\n").collect();
+    std::fs::write(dir.path().join("records.jsonl"), lines.concat()).unwrap();
+    dir
+}
+
+fn run(records: &[Value]) -> TempDir {
+    run_on("NVIDIA H200", records)
+}
+
+fn path(dir: &TempDir) -> &str {
+    Path::to_str(dir.path()).unwrap()
+}
+
+/// Exit code and what was printed.
+fn compare(base: &TempDir, new: &TempDir, extra: &[&str]) -> (i32, String) {
+    let out = output(&[&["compare", path(base), path(new)], extra].concat());
+    (out.status.code().unwrap(), text(&out.stdout) + &text(&out.stderr))
+}
+
+/// The verdict on one row, the exit code, and the one with `--strict`.
+fn judged(base: Value, new: Value) -> (String, i32, i32) {
+    let (base, new) = (run(&[base]), run(&[new]));
+    let (code, text) = compare(&base, &new, &["--format", "json"]);
+    let found: Value = serde_json::from_str(&text).unwrap();
+    let (strict, _) = compare(&base, &new, &["--strict", "--quiet"]);
+    (found["rows"][0]["outcome"].as_str().unwrap().to_string(), code, strict)
+}
+
+fn of(samples: Vec<f64>) -> Value {
+    record("cuda/01_rows", &samples)
+}
+
+#[test]
+fn known_pairs_are_judged_rightly() {
+    let told = |word: &str, code: i32, strict: i32| (word.to_string(), code, strict);
+    for seed in 1..6 {
+        let base = || of(steady(seed, 1.0));
+        let other = seed + 100;
+        assert_eq!(judged(base(), base()), told("same", 0, 0), "itself");
+        assert_eq!(judged(base(), of(steady(other, 1.0))), told("same", 0, 0), "another run of the same");
+        assert_eq!(judged(base(), of(steady(other, 1.01))), told("slower", 3, 3), "1 % slower");
+        assert_eq!(judged(base(), of(steady(other, 1.03))), told("slower", 3, 3), "3 % slower");
+        assert_eq!(judged(base(), of(steady(other, 0.97))), told("faster", 0, 0), "3 % faster");
+        assert_eq!(judged(of(heaps(seed, 1.0)), of(heaps(other, 1.0))), told("same", 0, 0), "two heaps");
+        assert_eq!(judged(of(heaps(seed, 1.0)), of(heaps(other, 1.03))), told("slower", 3, 3), "3 % between heaps");
+        assert_eq!(judged(base(), of(drifting(other, 0.08))), told("ambiguous", 0, 4), "drift");
+        assert_eq!(judged(base(), of(steady(other, 1.5)[..3].to_vec())), told("ambiguous", 0, 4), "three samples");
+    }
+}
+
+#[test]
+fn times_under_other_conditions_are_not_judged() {
+    let (base, mut new) = (of(steady(1, 1.0)), of(steady(2, 1.2)));
+    for visit in new["visits"].as_array_mut().unwrap() {
+        visit["conditions"] = json!({"power_w": 700.0, "temperature_c": 60.0, "sm_mhz": 1200.0, "memory_mhz": 3201.0, "throttled": ["power"]});
+    }
+    assert_eq!(judged(base.clone(), new.clone()), ("ambiguous".into(), 0, 4));
+    let (_, text) = compare(&run(std::slice::from_ref(&base)), &run(&[new]), &[]);
+    assert!(text.contains("clocks were held down in the new run only"), "{text}");
+    let mut new = of(steady(2, 1.2));
+    new["contract"] = "x,w -> y,rstd".into();
+    assert_eq!(judged(base.clone(), new.clone()), ("ambiguous".into(), 0, 4));
+    let (_, text) = compare(&run(&[base]), &run(&[new]), &[]);
+    assert!(text.contains("(other contract)"), "{text}");
+}
+
+#[test]
+fn small_slow_downs_are_within_a_threshold() {
+    let (base, new) = (run(&[of(steady(1, 1.0))]), run(&[of(steady(2, 1.02))]));
+    assert_eq!(compare(&base, &new, &["--threshold", "3%"]).0, 0);
+    assert_eq!(compare(&base, &new, &["--threshold", "1%"]).0, 3);
+}
+
+#[test]
+fn rows_that_come_go_or_break_are_named() {
+    let (kept, gone) = (of(steady(1, 1.0)), record("gone", &steady(2, 1.0)));
+    let failed = |status: &str| {
+        let mut r = record("gone", &[]);
+        (r["status"], r["message"], r["stop"]) = (status.into(), "no | good".into(), Value::Null);
+        r["verify"] = json!({"checks": 1, "elements": 100, "regions": [], "problems": ["no | good"]});
+        r
+    };
+    let base = run(&[kept.clone(), gone.clone()]);
+    let without = run(std::slice::from_ref(&kept));
+    let (code, text) = compare(&base, &without, &[]);
+    assert!(code == 0 && text.contains("missing"), "{text}");
+    assert_eq!(compare(&base, &without, &["--strict"]).0, 4);
+    let (code, text) = compare(&without, &base, &["--strict"]);
+    assert!(code == 0 && text.contains("new"), "{text}");
+    for (status, wanted) in [("wrong", 5), ("hung", 6)] {
+        let broken = run(&[kept.clone(), failed(status)]);
+        let (code, text) = compare(&base, &broken, &[]);
+        assert!(code == wanted && text.contains(&format!("broken ({status}: no | good)")), "{code} {text}");
+        let (code, text) = compare(&broken, &base, &[]);
+        assert!(code == 0 && text.contains(&format!("mended (was {status})")), "{code} {text}");
+        let (_, text) = compare(&base, &broken, &["--format", "markdown"]);
+        assert!(text.contains("no \\| good"), "{text}");
+    }
+}
+
+#[test]
+fn what_differs_is_said_before_any_speed() {
+    let (base, new) = (run(&[of(steady(1, 1.0))]), run_on("NVIDIA A100", &[of(steady(2, 2.0))]));
+    let (code, text) = compare(&base, &new, &[]);
+    let (device, ratio) = (text.find("device: NVIDIA H200 -> NVIDIA A100"), text.find("0.500×"));
+    assert!(code == 3 && device.is_some() && device < ratio, "{text}");
+    let mut edited = of(steady(2, 1.0));
+    edited["impl_hash"] = "fedcba9876543210".into();
+    let (_, text) = compare(&base, &run(&[edited]), &[]);
+    assert!(text.contains("code of: cuda/01_rows -> changed"), "{text}");
+}
+
+#[test]
+fn several_runs_on_a_side_show_how_runs_differ() {
+    // Runs of one thing that lie 1 % apart: one pair proves a difference, several do not.
+    let runs: Vec<TempDir> = [1.0, 1.012, 0.99, 1.01, 0.998, 1.011, 1.004, 0.991]
+        .iter()
+        .enumerate()
+        .map(|(i, factor)| run(&[of(steady(i as u64, *factor))]))
+        .collect();
+    assert_eq!(compare(&runs[0], &runs[1], &[]).0, 3);
+    let more: Vec<&str> = [(2, "--base"), (4, "--base"), (6, "--base"), (3, "--new"), (5, "--new"), (7, "--new")]
+        .iter()
+        .flat_map(|(i, side)| [*side, path(&runs[*i])])
+        .collect();
+    let (code, text) = compare(&runs[0], &runs[1], &more);
+    assert!(code == 0 && text.contains("no regression"), "{text}");
+}
+
+#[test]
+fn rows_can_be_chosen_and_bad_input_is_one_line() {
+    let (base, new) = (run(&[of(steady(1, 1.0)), record("b", &steady(3, 1.0))]), run(&[of(steady(2, 1.1))]));
+    assert_eq!(compare(&base, &new, &["--filter", "b", "--strict"]).0, 4);
+    assert_eq!(compare(&base, &new, &["--filter", "cuda/*"]).0, 3);
+    assert_eq!(compare(&base, &new, &["--filter", "rmsnorm"]).0, 3);
+    let bad = |args: &[&str], part: &str| {
+        let out = output(args);
+        let line = text(&out.stderr);
+        assert!(out.status.code() == Some(2) && line.lines().count() == 1 && line.contains(part), "{line}");
+    };
+    bad(&["compare", path(&base), path(&new), "--filter", "nothing"], "no row with times");
+    bad(&["compare", path(&base), "/nowhere"], "does not exist");
+    bad(&["compare", path(&base)], "required");
+    bad(&["compare", path(&base), path(&new), "--threshold", "3x"], "percentage");
+    let out = output(&["compare", path(&base), path(&new), "--quiet"]);
+    assert!(out.status.code() == Some(3) && out.stdout.is_empty() && out.stderr.is_empty());
+}
