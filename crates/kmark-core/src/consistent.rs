@@ -13,22 +13,27 @@ pub const TRIES: usize = 7;
 /// Whether a launch stands out from `known`, the times of launches with values seen before. `habit` is what the machine
 /// itself may save on those by what it learns, within reason.
 pub fn stands_out(fresh: f64, known: &[f64], habit: f64) -> bool {
-    if known.is_empty() {
+    is_beyond(fresh, known, 0.9, habit)
+}
+
+/// Whether a time is beyond this share of `others`, and clearly longer than they are.
+fn is_beyond(time: f64, others: &[f64], share: f64, habit: f64) -> bool {
+    if others.is_empty() {
         return false;
     }
-    let typical = median(known);
+    let typical = median(others);
     let learnt = (typical + habit).min(MOST_LEARNT * typical);
-    fresh > quantile(known, 0.9) && fresh >= learnt.max(MARGIN * typical)
+    time > quantile(others, share) && time >= learnt.max(MARGIN * typical)
 }
 
 /// Whether it is proven that fresh values are slower. `controls` were taken as the fresh ones were, after inputs had been
-/// written anew, but with the values they had before; they are as many. Under the same law for both, all fresh ones
-/// beyond the upper controls happen about once in a thousand times, and only suspects come here; by a seventh of the
-/// time on top of it, next to never.
+/// written anew, but with the values they had before; they are as many, and one of them may have been disturbed. Under
+/// the same law for both, all fresh ones beyond all controls but one or two happen less than once in a hundred times, and
+/// only suspects come here; by a seventh of the time on top of it, in several looks, next to never.
 pub fn remembers(fresh: &[f64], controls: &[f64], known: &[f64], habit: f64) -> bool {
     fresh.len() >= TRIES
         && controls.len() >= TRIES
-        && fresh.iter().all(|f| stands_out(*f, controls, habit) && stands_out(*f, known, habit))
+        && fresh.iter().all(|f| is_beyond(*f, controls, 0.75, habit) && stands_out(*f, known, habit))
 }
 
 #[cfg(test)]
@@ -50,6 +55,13 @@ mod tests {
             let (known, controls) = (noisy(seed, 50, 100.0), noisy(1000 + seed, TRIES, 100.0));
             assert!(remembers(&noisy(2000 + seed, TRIES, 200.0), &controls, &known, 0.0), "{seed}");
         }
+    }
+
+    #[test]
+    fn one_disturbed_control_acquits_nobody() {
+        let (known, mut controls) = (noisy(1, 50, 100.0), noisy(2, TRIES, 100.0));
+        controls[3] = 5000.0;
+        assert!(remembers(&noisy(3, TRIES, 400.0), &controls, &known, 0.0));
     }
 
     #[test]

@@ -12,6 +12,8 @@ pub const UNDECIDED: u8 = 4;
 pub const WRONG_ANSWER: u8 = 5;
 pub const CASE_FAILED: u8 = 6;
 pub const BUILD_FAILED: u8 = CASE_FAILED;
+/// Nothing could be checked or timed: everything is unsupported or unavailable.
+pub const NOTHING: u8 = 7;
 
 #[derive(Debug)]
 pub struct Error {
@@ -38,20 +40,22 @@ impl fmt::Display for Error {
     }
 }
 
-/// The exit code of a run whose records have these statuses: a wrong answer outranks a failed case.
-pub fn exit_code(statuses: impl IntoIterator<Item = Status>) -> u8 {
-    statuses
-        .into_iter()
-        .map(|s| match s {
-            Status::Wrong => WRONG_ANSWER,
-            s if s.is_failure() => CASE_FAILED,
-            _ => 0,
-        })
-        .reduce(|a, b| match (a, b) {
-            (WRONG_ANSWER, _) | (_, WRONG_ANSWER) => WRONG_ANSWER,
-            (a, b) => a.max(b),
-        })
-        .unwrap_or(0)
+/// The exit code of a run whose records have these statuses: a wrong answer outranks a failed case. With `strict`, what is
+/// unsupported or unavailable has failed.
+pub fn exit_code(statuses: impl IntoIterator<Item = Status>, strict: bool) -> u8 {
+    let (mut wrong, mut failed, mut checked, mut refused) = (false, false, false, false);
+    for status in statuses {
+        wrong |= status == Status::Wrong;
+        failed |= status.is_failure();
+        checked |= status.is_comparable();
+        refused |= !status.is_failure() && !status.is_comparable();
+    }
+    match () {
+        _ if wrong => WRONG_ANSWER,
+        _ if failed || (strict && refused) => CASE_FAILED,
+        _ if refused && !checked => NOTHING,
+        _ => 0,
+    }
 }
 
 #[cfg(test)]
@@ -60,8 +64,15 @@ mod tests {
 
     #[test]
     fn a_wrong_answer_outranks_a_failure() {
-        assert_eq!(exit_code([Status::Ok, Status::Unsupported, Status::Unavailable]), 0);
-        assert_eq!(exit_code([Status::Ok, Status::Hung]), CASE_FAILED);
-        assert_eq!(exit_code([Status::Crashed, Status::Wrong, Status::Ok]), WRONG_ANSWER);
+        assert_eq!(exit_code([Status::Ok, Status::Hung], false), CASE_FAILED);
+        assert_eq!(exit_code([Status::Crashed, Status::Wrong, Status::Ok], false), WRONG_ANSWER);
+    }
+
+    #[test]
+    fn what_was_refused_fails_where_nothing_else_was_done_or_all_was_asked_for() {
+        let refused = [Status::Unsupported, Status::Unavailable];
+        assert_eq!((exit_code(refused, false), exit_code(refused, true)), (NOTHING, CASE_FAILED));
+        let some = [Status::Ok, Status::Unsupported];
+        assert_eq!((exit_code(some, false), exit_code(some, true), exit_code([], true)), (0, CASE_FAILED, 0));
     }
 }

@@ -69,6 +69,9 @@ pub struct Selection {
     /// The grade that right answers must have: tight ones are rounded once, loose ones may round intermediates to 16 bits
     #[arg(long, value_enum, default_value = "loose")]
     pub grade: Asked,
+    /// What is unsupported or unavailable has failed
+    #[arg(long)]
+    pub strict: bool,
     /// Seed of the inputs
     #[arg(long, default_value_t = kmark_core::case::DEFAULT_SEED)]
     pub seed: u64,

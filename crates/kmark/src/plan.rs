@@ -112,7 +112,13 @@ impl Changes {
             let Some((name, list)) = set.split_once('=') else {
                 return Err(Error::usage(format!("--set {set}: write it like m=4096,8192")));
             };
-            values.insert(name.trim().to_string(), list.split(',').map(|v| v.trim().to_string()).collect());
+            let list = list.split(',').map(|v| v.trim().to_string()).collect();
+            if values.insert(name.trim().to_string(), list).is_some() {
+                let name = name.trim();
+                return Err(Error::usage(format!(
+                    "--set {name} is given twice; write --set {name}=A,B for several values"
+                )));
+            }
         }
         if !s.configs.is_empty() && values.keys().any(|k| is_axis(k)) {
             return Err(Error::usage("give axes by --configs or by --set, not both"));

@@ -22,7 +22,7 @@ pub fn run(args: CompareArgs) -> Result<u8> {
         let options = Options { baseline: None, color: super::color(), width: super::terminal_width() };
         print(&report::render(&args.format, &compared, &options))?;
     }
-    let broken = exit_code(compared.rows.iter().filter_map(|r| r.status));
+    let broken = exit_code(compared.rows.iter().filter_map(|r| r.status), false);
     Ok(match () {
         _ if broken != 0 => broken,
         _ if compared.rows.iter().any(|r| r.regression) => SLOWER,

@@ -188,6 +188,7 @@ fn list_cases(what: Vec<String>) -> Result<Listing> {
 
 fn selection(what: Vec<String>) -> Selection {
     Selection {
+        strict: false,
         what,
         device: "auto".into(),
         impls: Vec::new(),

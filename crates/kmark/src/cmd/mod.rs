@@ -16,9 +16,10 @@ pub mod schema;
 pub mod verify;
 
 use crate::cli::Cli;
-use crate::error::{Error, Result, USAGE};
+use crate::error::{Error, NOTHING, Result, USAGE, exit_code};
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use kmark_core::record::Status;
 use kmark_core::spelling::nearest;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -41,6 +42,20 @@ pub fn say(text: &str) {
 
 pub fn to_json(value: &impl serde::Serialize) -> String {
     serde_json::to_string_pretty(value).expect("plain data") + "\n"
+}
+
+/// The exit code of a command that checked these; if it could check nothing, it says why.
+pub fn end<'a>(all: impl Iterator<Item = (Status, &'a str)> + Clone, strict: bool) -> u8 {
+    let code = exit_code(all.clone().map(|(status, _)| status), strict);
+    if let (NOTHING, Some((status, why))) = (code, all.clone().next()) {
+        let why = why.lines().next().unwrap_or("");
+        say(&format!(
+            "nothing could be checked: {} rows are unsupported or unavailable, the first {}: {why}",
+            all.count(),
+            status.word()
+        ));
+    }
+    code
 }
 
 /// How a command ends: its exit code, or one line about what went wrong.
@@ -101,7 +116,9 @@ pub fn terminal_width() -> Option<u16> {
     Some(size.ws_col).filter(|w| *w >= 20)
 }
 
-/// Colours only on a terminal, and not where the user asked for none.
+/// Colours only on a terminal that has them, and not where the user asked for none.
 pub fn color() -> bool {
-    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+    let plain = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty())
+        || std::env::var_os("TERM").is_some_and(|t| t == "dumb");
+    std::io::stdout().is_terminal() && !plain
 }

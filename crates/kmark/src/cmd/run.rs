@@ -5,7 +5,7 @@ use super::progress::Progress;
 use crate::bench::Bench;
 use crate::cli::{Cache, RunArgs};
 use crate::device::Choice;
-use crate::error::{Error, Result, exit_code};
+use crate::error::{Error, Result};
 use crate::host::Workers;
 use crate::plan::{Plan, Planned, plan};
 use crate::report::{self, Options, RunData, rows::noise};
@@ -24,12 +24,12 @@ pub fn run(args: RunArgs) -> Result<u8> {
     let mut plan = plan(&args.selection)?;
     let settings = settings(&args, &plan)?;
     check_baseline(&args, &plan)?;
-    let dir = args.out.clone().unwrap_or_else(default_dir);
     let mut run = describe(&args, &settings, &plan)?;
+    let dir = args.out.clone().map_or_else(default_dir, Ok)?;
     let (mut store, earlier) = Store::open(&dir, &run, args.resume)?;
     let mut records = Vec::new();
     if let Some(loaded) = earlier {
-        check_same_run(&run, &loaded)?;
+        check_same_run(&run, &loaded, &plan)?;
         run = Run { finished: None, ..loaded.run };
         records = loaded.records;
     }
@@ -71,7 +71,7 @@ pub fn run(args: RunArgs) -> Result<u8> {
     run.finished = Some(jiff::Timestamp::now().to_string());
     store.write_run(&run)?;
     show(&args, &dir.display().to_string(), &run, &records)?;
-    Ok(exit_code(records.iter().map(|r| r.status)))
+    Ok(super::end(records.iter().map(|r| (r.status, r.message.as_str())), args.selection.strict))
 }
 
 fn settings(args: &RunArgs, plan: &Plan) -> Result<Settings> {
@@ -117,15 +117,21 @@ fn check_baseline(args: &RunArgs, plan: &Plan) -> Result<()> {
     Err(Error::usage(kmark_core::spelling::unknown("baseline (it must be among the impls that run)", name, known)))
 }
 
-/// A folder of its own for every run, named by the second.
-fn default_dir() -> PathBuf {
+/// A folder of its own for every run, named by the second, and made here: of several runs that start at once each gets one.
+fn default_dir() -> Result<PathBuf> {
+    let runs = PathBuf::from("kmark-runs");
+    let cannot = |e: std::io::Error| Error::usage(format!("{}: {e}; --out DIR names another folder", runs.display()));
+    std::fs::create_dir_all(&runs).map_err(cannot)?;
     let now = jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S").to_string();
-    let base = PathBuf::from("kmark-runs").join(now);
-    let taken = |dir: &PathBuf| dir.exists();
-    if !taken(&base) {
-        return base;
+    let mut name = now.clone();
+    for i in 2.. {
+        match std::fs::create_dir(runs.join(&name)) {
+            Ok(()) => break,
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => name = format!("{now}-{i}"),
+            Err(e) => return Err(cannot(e)),
+        }
     }
-    (2..).map(|i| PathBuf::from(format!("{}-{i}", base.display()))).find(|d| !taken(d)).expect("numbers do not end")
+    Ok(runs.join(name))
 }
 
 fn describe(args: &RunArgs, settings: &Settings, plan: &Plan) -> Result<Run> {
@@ -146,10 +152,11 @@ fn describe(args: &RunArgs, settings: &Settings, plan: &Plan) -> Result<Run> {
     })
 }
 
-/// A run is of one device and one way of measuring.
-fn check_same_run(now: &Run, then: &Loaded) -> Result<()> {
+/// A run is of one device, one way of measuring, and one state of the code.
+fn check_same_run(now: &Run, then: &Loaded, plan: &Plan) -> Result<()> {
     let differs = |what: &str, then_is: &str, now_is: &str| {
-        Err(Error::usage(format!("--resume: {} was made with {what} {then_is}, not {now_is}", then.name)))
+        let anew = "another --out starts anew";
+        Err(Error::usage(format!("--resume: {} was made with {what} {then_is}, not {now_is}; {anew}", then.name)))
     };
     let (a, b) = (&then.run, now);
     if a.device != b.device {
@@ -173,6 +180,30 @@ fn check_same_run(now: &Run, then: &Loaded) -> Result<()> {
     }
     if a.kmark != b.kmark {
         return differs("kmark", &a.kmark, &b.kmark);
+    }
+    let (a, b) = (&a.settings, &b.settings);
+    let time = |ns: u64| units::time(ns as f64);
+    for (what, then_is, now_is) in [
+        ("rounds", a.rounds.to_string(), b.rounds.to_string()),
+        ("budget", time(a.budget_ns), time(b.budget_ns)),
+        ("precision", units::percent(a.precision), units::percent(b.precision)),
+        ("warm-up", a.warmup_ns.map_or("auto".into(), time), b.warmup_ns.map_or("auto".into(), time)),
+        ("grade", a.grade.word().into(), b.grade.word().into()),
+    ] {
+        if then_is != now_is {
+            return differs(what, &then_is, &now_is);
+        }
+    }
+    for r in &then.records {
+        let planned = plan.items.iter().find(|p| p.case.id == r.case);
+        let Some(imp) = planned.and_then(|p| p.impls.iter().find(|i| i.name() == r.impl_name)) else {
+            return differs("other cases or impls:", &format!("{} {}", r.case, r.impl_name), "in this command");
+        };
+        // What stands on libraries has a hash that includes them, which is known when it is bound.
+        let alone = family(&r.impl_name) == "cpu" || kmark_ops::cuda::kernel_file(*imp).is_some();
+        if alone && r.status.is_comparable() && imp.hash() != r.impl_hash {
+            return differs("another version of", &r.impl_name, "this one");
+        }
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use super::run::DEFAULT_DEADLINE;
 use super::{print, to_json};
 use crate::bench::Bench;
 use crate::cli::VerifyArgs;
-use crate::error::{Result, WRONG_ANSWER, exit_code};
+use crate::error::{Result, WRONG_ANSWER};
 use crate::host::Workers;
 use crate::plan::{Planned, plan};
 use kmark_core::gate::Verify;
@@ -77,9 +77,9 @@ pub fn run(args: VerifyArgs) -> Result<u8> {
         print(&words(&lines, &bad, args.mutants))?;
     }
     Ok(match (args.mutants, bad.is_empty()) {
-        (_, true) => 0,
+        (true, true) => 0,
         (true, false) => WRONG_ANSWER,
-        (false, false) => exit_code(lines.iter().map(|l| l.status)),
+        (false, _) => super::end(lines.iter().map(|l| (l.status, l.message.as_str())), args.selection.strict),
     })
 }
 

@@ -14,6 +14,7 @@ fn refused(args: &[&str], says: &str) {
 
 #[test]
 fn unknown_words_name_the_nearest_right_one() {
+    refused(&["run", "softmax", "--set", "m=5", "--set", "m=6"], "--set m is given twice");
     refused(&["run", "smok"], "did you mean 'smoke'?");
     refused(&["run", "rmsnrm"], "did you mean 'rmsnorm'?");
     refused(&["run", "softmax", "--impl", "cpu/smid"], "did you mean 'cpu/simd'?");

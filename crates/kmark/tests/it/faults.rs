@@ -177,7 +177,10 @@ fn plain_loops_refuse_what_would_take_them_minutes() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out");
     let args = ["run", "gemm", "--configs", "2048x2048x2048", "--impl", "cpu/naive", "--out", out.to_str().unwrap()];
-    assert_eq!(kmark(&args).output().unwrap().status.code(), Some(0), "refusing is no failure");
+    assert_eq!(kmark(&args).output().unwrap().status.code(), Some(7), "nothing was timed");
+    let elsewhere = dir.path().join("strict");
+    let strict = [&args[..6], &["--out", elsewhere.to_str().unwrap(), "--strict"]].concat();
+    assert_eq!(kmark(&strict).output().unwrap().status.code(), Some(6), "all of it was asked for");
     for r in records(&out) {
         assert_eq!(r["status"], "unsupported");
         assert!(r["message"].as_str().unwrap().contains("17 GFLOP"), "{r}");

@@ -32,7 +32,7 @@ fn ten_kills_and_resumes_end_in_one_record_each() {
             kept = whole;
         }
     }
-    let last = output(&["run", &suite, "--out", out_arg, "--resume", "--quiet"]);
+    let last = output(&["run", &suite, "--out", out_arg, "--budget", "40ms", "--resume", "--quiet"]);
     assert!(last.status.success(), "{}", text(&last.stderr));
     let all = records(&out);
     let distinct: HashSet<String> = all.iter().map(|r| format!("{} {}", r["case"], r["impl"])).collect();
@@ -79,4 +79,63 @@ fn two_processes_cannot_write_one_run() {
     assert!(text(&second.stderr).contains("another kmark"), "{}", text(&second.stderr));
     first.kill().unwrap();
     first.wait().unwrap();
+}
+
+#[test]
+fn a_run_goes_on_only_as_it_began() {
+    let dir = tempfile::tempdir().unwrap();
+    let (out, file) = (dir.path().join("out"), dir.path().join("mine.toml"));
+    let suite = |m: usize| {
+        format!("about = \"x\"\n[[cases]]\nop = \"softmax\"\ndtype = \"f32\"\nconfigs = [\"{m}x8\", \"9x9\"]\n")
+    };
+    std::fs::write(&file, suite(4)).unwrap();
+    let (out, file) = (out.to_str().unwrap(), file.to_str().unwrap());
+    let first = ["run", file, "--device", "cpu", "--impl", "cpu/*", "--budget", "5ms", "--rounds", "2", "--out", out];
+    assert!(output(&first).status.success());
+    let resumed = |args: &[&str]| {
+        let out = output(&[args, &["--resume", "--quiet"]].concat());
+        (out.status.code(), text(&out.stderr))
+    };
+    assert_eq!(resumed(&first).0, Some(0));
+    let refused = |args: &[&str], part: &str| {
+        let (code, line) = resumed(args);
+        assert!(code == Some(2) && line.lines().count() == 1 && line.contains(part), "{code:?} {line}");
+    };
+    let changed = |at: usize, word: &str| -> Vec<String> {
+        first.iter().enumerate().map(|(i, w)| if i == at { word.into() } else { w.to_string() }).collect()
+    };
+    for (at, word, part) in [
+        (9, "3", "rounds 2, not 3"),
+        (7, "6ms", "budget 5.00 ms, not 6.00 ms"),
+        (5, "cpu/naive", "other cases or impls"),
+    ] {
+        let args = changed(at, word);
+        refused(&args.iter().map(String::as_str).collect::<Vec<_>>(), part);
+    }
+    refused(&[&first[..], &["--set", "m=3"]].concat(), "other cases or impls");
+    std::fs::write(file, suite(5)).unwrap();
+    refused(&first, "other cases or impls");
+    std::fs::write(file, suite(4)).unwrap();
+    // As if the code had been another one.
+    let path = std::path::Path::new(out).join("records.jsonl");
+    let lines = std::fs::read_to_string(&path).unwrap();
+    let hash = records(std::path::Path::new(out))[0]["impl_hash"].as_str().unwrap().to_string();
+    std::fs::write(&path, lines.replace(&hash, "0000000000000000")).unwrap();
+    refused(&first, "another version of cpu/");
+}
+
+#[test]
+fn runs_that_start_at_once_get_folders_of_their_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let args =
+        ["run", "softmax", "--device", "cpu", "--dtype", "f32", "--configs", "4x8", "--budget", "2ms", "--quiet"];
+    let start = |_| {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin("kmark"));
+        command.args(args).current_dir(dir.path()).stderr(Stdio::null()).spawn().unwrap()
+    };
+    let children: Vec<_> = (0..4).map(start).collect();
+    for mut child in children {
+        assert!(child.wait().unwrap().success());
+    }
+    assert_eq!(std::fs::read_dir(dir.path().join("kmark-runs")).unwrap().count(), 4);
 }
