@@ -232,9 +232,9 @@ mod tests {
             let visits: Vec<Vec<f64>> = (0..40).map(|_| (0..10).map(|_| sample()).collect()).collect();
             series(visits.chunks(2).map(|v| (midmean(&v[0]), midmean(&v[1]))).collect())
         };
-        let found = (0..200).filter(|_| compare(&one(101.0), &one(100.0), 0.0).verdict == Verdict::Slower).count();
-        let invented = (0..200).filter(|_| is_called(&compare(&one(100.0), &one(100.0), 0.0))).count();
-        assert!(found >= 190 && invented == 0, "{found}, {invented}");
+        let found = (0..100).filter(|_| compare(&one(101.0), &one(100.0), 0.0).verdict == Verdict::Slower).count();
+        let invented = (0..100).filter(|_| is_called(&compare(&one(100.0), &one(100.0), 0.0))).count();
+        assert!(found >= 95 && invented == 0, "{found}, {invented}");
     }
 
     #[test]
