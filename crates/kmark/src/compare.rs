@@ -7,6 +7,7 @@ use indexmap::{IndexMap, IndexSet};
 use kmark_core::across::{Scatter, compare};
 use kmark_core::record::{Mode, Record, Status};
 use kmark_core::spelling::matches;
+use kmark_core::stats::geomean;
 use kmark_core::verdict::{Comparison, Series, Verdict};
 use serde::Serialize;
 
@@ -161,9 +162,10 @@ fn row(key: &Key, base: &[&Record], new: &[&Record], threshold: f64) -> Option<R
 
 /// Both sides have times.
 fn judge(row: &mut Row, base: &[&Record], new: &[&Record], threshold: f64) {
+    let (base, new): (Vec<&Record>, Vec<&Record>) = (timed(base).collect(), timed(new).collect());
     let series = |side: &[&Record]| -> Vec<Series> { side.iter().filter_map(|r| r.series()).collect() };
     let scatter = if new[0].device.kind == "cpu" { Scatter::CPU } else { Scatter::GPU };
-    let Comparison { speedup, lo, hi, visible, verdict } = compare(&series(new), &series(base), scatter);
+    let Comparison { speedup, lo, hi, visible, verdict } = compare(&series(&new), &series(&base), scatter);
     row.comparison = Some(Ratio { speedup, lo, hi, visible });
     row.outcome = match verdict {
         Verdict::Faster => Outcome::Faster,
@@ -171,29 +173,35 @@ fn judge(row: &mut Row, base: &[&Record], new: &[&Record], threshold: f64) {
         Verdict::Same => Outcome::Same,
         Verdict::Ambiguous => Outcome::Ambiguous,
     };
-    let all_like_first = |like: fn(&Record, &Record) -> bool| base.iter().chain(new).all(|r| like(base[0], r));
+    let all_like_first = |like: fn(&Record, &Record) -> bool| base.iter().chain(&new).all(|r| like(base[0], r));
     row.same_contract = all_like_first(|a, b| a.contract == b.contract);
     row.same_grade = all_like_first(|a, b| grade(a) == grade(b));
     let held = |side: &[&Record]| side.iter().any(|r| r.throttled() > MOSTLY);
     if !row.same_contract || !row.same_grade {
         row.outcome = Outcome::Ambiguous;
         row.note = "the two do not do the same work".into();
-    } else if held(base) != held(new) {
+    } else if held(&base) != held(&new) {
         row.outcome = Outcome::Ambiguous;
-        let side = if held(new) { "new" } else { "base" };
+        let side = if held(&new) { "new" } else { "base" };
         row.note = format!("the clocks were held down in the {side} run only");
     } else if visible.is_none() {
         row.note = "too few visits to tell".into();
     }
-    row.regression = row.outcome == Outcome::Slower && speedup < 1.0 - threshold;
-    let could_hide = visible.is_none_or(|_| lo < 1.0 - threshold);
+    // That much longer.
+    let tolerated = 1.0 / (1.0 + threshold);
+    row.regression = row.outcome == Outcome::Slower && speedup <= tolerated;
+    let could_hide = visible.is_none_or(|_| lo < tolerated);
     row.undecided = row.outcome == Outcome::Ambiguous && could_hide;
 }
 
+/// The records whose times count.
+fn timed<'a>(side: &[&'a Record]) -> impl Iterator<Item = &'a Record> {
+    side.iter().copied().filter(|r| r.status.is_comparable())
+}
+
 fn time(side: &[&Record]) -> Option<f64> {
-    let logs: Vec<f64> =
-        side.iter().filter(|r| r.status.is_comparable()).filter_map(|r| r.time()).map(|t| t.value.ln()).collect();
-    (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
+    let times: Vec<f64> = timed(side).filter_map(|r| r.time()).map(|t| t.value).collect();
+    (!times.is_empty()).then(|| geomean(&times))
 }
 
 /// What is not the same on both sides, before anything is said about speed.

@@ -12,7 +12,7 @@ use crate::report::{self, Options, RunData, rows::noise};
 use crate::store::{Loaded, Store};
 use crate::{env, python, roofs, units};
 use kmark_core::record::{Mode, Phases, Record, Run, SCHEMA, Settings, family};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -194,9 +194,10 @@ fn check_same_run(now: &Run, then: &Loaded, plan: &Plan) -> Result<()> {
             return differs(what, &then_is, &now_is);
         }
     }
+    let planned: HashMap<&str, &Planned> = plan.items.iter().map(|p| (p.case.id.as_str(), p)).collect();
     for r in &then.records {
-        let planned = plan.items.iter().find(|p| p.case.id == r.case);
-        let Some(imp) = planned.and_then(|p| p.impls.iter().find(|i| i.name() == r.impl_name)) else {
+        let Some(imp) = planned.get(r.case.as_str()).and_then(|p| p.impls.iter().find(|i| i.name() == r.impl_name))
+        else {
             return differs("other cases or impls:", &format!("{} {}", r.case, r.impl_name), "in this command");
         };
         // What stands on libraries has a hash that includes them, which is known when it is bound.
