@@ -6,7 +6,7 @@ use kmark_core::record::Status;
 use kmark_device::buffer::Buffers;
 use kmark_device::cuda::directives::Directives;
 use kmark_device::cuda::jit::{self, Headers};
-use kmark_device::cuda::{Cuda, KernelFile, Text, Wrong, prelude};
+use kmark_device::cuda::{Cuda, KernelFile, Text, Wrong, declare, prelude};
 use kmark_device::{Device, Fault, Impl, Launch, kind_of};
 use std::any::Any;
 use std::borrow::Cow;
@@ -82,6 +82,10 @@ const OWN: &[(&str, &str)] = headers![
     "flash.cuh",
     "fp8.cuh",
     "gate_act.cuh",
+    "groups_wgmma.cuh",
+    "hopper/barrier.cuh",
+    "hopper/tma.cuh",
+    "hopper/wgmma.cuh",
     "loose_truth.cuh",
     "map.cuh",
     "mma.cuh",
@@ -92,6 +96,7 @@ const OWN: &[(&str, &str)] = headers![
     "product_groups.cuh",
     "product_mma.cuh",
     "product_truth.cuh",
+    "product_wgmma.cuh",
     "row_truth.cuh",
     "rows.cuh",
     "spans.cuh",
@@ -171,9 +176,6 @@ pub fn kernel_file(imp: &dyn Impl) -> Option<KernelFile<'_>> {
     own.or_else(|| imp.downcast_ref::<UserKernel>().map(|kernel| kernel.file.clone()))
 }
 
-/// Multiprocessors that a launch is checked for before the GPU is known.
-const SOME_SMS: u32 = 100;
-
 impl Impl for CudaImpl {
     fn name(&self) -> &str {
         self.name
@@ -189,7 +191,7 @@ impl Impl for CudaImpl {
         hash(text.as_bytes(), text, None, &[])
     }
     fn supports(&self, op: &'static Op, case: &Case) -> Result<(), String> {
-        self.file()?.claims(op, case, SOME_SMS)
+        self.file()?.claims(op, case)
     }
     fn bind(&self, device: &dyn Device, op: &'static Op, case: &Case, buffers: &Buffers) -> Bound {
         let file = self.file().map_err(|e| Fault::new(Status::BuildFailed, e))?;
@@ -217,12 +219,19 @@ fn hash(bytes: &[u8], text: &str, folder: Option<&Path>, flags: &[String]) -> St
     };
     part(bytes);
     part(prelude::SOURCE.as_bytes());
+    if ["// kmark: let ", "// kmark: map "].iter().any(|line| text.contains(line)) {
+        part(declare::SOURCE.as_bytes());
+    }
     jit::OPTIONS.iter().for_each(|o| part(o.as_bytes()));
-    for (name, text) in jit::included(&format!("#include \"kmark.cuh\"\n{text}"), headers()) {
+    let own = jit::own_headers(text, folder, flags);
+    let texts = own.iter().fold(format!("#include \"kmark.cuh\"\n{text}"), |all, (_, bytes)| {
+        all + "\n" + &String::from_utf8_lossy(bytes)
+    });
+    for (name, text) in jit::included(&texts, headers()) {
         part(name.as_bytes());
         part(text.as_bytes());
     }
-    for (path, bytes) in jit::own_headers(text, folder, flags) {
+    for (path, bytes) in own {
         part(path.file_name().unwrap_or_default().as_encoded_bytes());
         part(&bytes);
     }
@@ -289,7 +298,7 @@ impl Impl for UserKernel {
         self.hash.clone()
     }
     fn supports(&self, op: &'static Op, case: &Case) -> Result<(), String> {
-        self.file.claims(op, case, SOME_SMS)
+        self.file.claims(op, case)
     }
     fn bind(&self, device: &dyn Device, op: &'static Op, case: &Case, buffers: &Buffers) -> Bound {
         bind(&self.file, device, op, case, buffers, None)
@@ -300,50 +309,4 @@ impl Impl for UserKernel {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn kernel(folder: &Path) -> UserKernel {
-        let path = folder.join("mine.cu");
-        let bytes = std::fs::read(&path).unwrap();
-        UserKernel::new("./mine.cu", &path, bytes, None, None).unwrap()
-    }
-
-    #[test]
-    fn every_byte_that_a_users_kernel_includes_is_in_its_hash() {
-        let folder = std::env::temp_dir().join(format!("kmark-hash-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let put = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
-        put("mine.cu", "// kmark: kernel k grid=1 block=32\n#include \"mine.h\"\nKERNEL k(Args a) {}\n");
-        put("mine.h", "#include <deeper.h>\n");
-        put("deeper.h", "int a;\n");
-        let first = kernel(&folder).hash();
-        assert_eq!(first, kernel(&folder).hash());
-        put("deeper.h", "int b;\n");
-        let second = kernel(&folder).hash();
-        assert_ne!(first, second);
-        put("mine.h", "#include <deeper.h>\n\n");
-        assert_ne!(second, kernel(&folder).hash());
-        std::fs::remove_dir_all(folder).unwrap();
-    }
-
-    #[test]
-    fn a_kernel_s_idea_is_its_first_sentence() {
-        assert_eq!(
-            first_sentence("// Rows in\n// registers. Long ones twice.\n// kmark: kernel k grid=1\n"),
-            "Rows in registers"
-        );
-        assert_eq!(first_sentence("// Rows.\n// kmark: kernel k grid=1\n// more\n"), "Rows");
-    }
-
-    #[test]
-    fn headers_prelude_and_options_are_in_every_kernels_hash() {
-        let of = |text: &str| hash(text.as_bytes(), text, None, &[]);
-        let mut seen: Vec<String> = vec![of("")];
-        seen.extend(headers().iter().map(|(name, _)| of(&format!("#include \"{name}\""))));
-        seen.sort();
-        seen.dedup();
-        assert_eq!(seen.len(), headers().len() + 1, "each header changes it");
-        assert!(!prelude::SOURCE.is_empty() && !jit::OPTIONS.is_empty());
-    }
-}
+mod tests;

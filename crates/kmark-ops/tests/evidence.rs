@@ -12,11 +12,18 @@ fn evidence_is_of_right_answers_without_spills_and_what_lacks_it_is_named() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../evidence");
     let mut seen = HashSet::new();
     for gpu in std::fs::read_dir(&folder).expect("evidence/ is there") {
-        let path = gpu.expect("it can be read").path().join("smoke.jsonl");
-        let Ok(lines) = std::fs::read_to_string(&path) else { continue };
-        for line in lines.lines() {
-            let r: serde_json::Value = serde_json::from_str(line).expect("records are JSON");
+        let gpu = gpu.expect("it can be read").path();
+        let products = std::fs::read_dir(gpu.join("products")).into_iter().flatten().flatten();
+        let paths = products.map(|run| run.path().join("records.jsonl")).chain([gpu.join("smoke.jsonl")]);
+        let lines = paths.filter_map(|path| Some((std::fs::read_to_string(&path).ok()?, path)));
+        for (line, path) in
+            lines.flat_map(|(text, path)| text.lines().map(|l| (l.to_string(), path.clone())).collect::<Vec<_>>())
+        {
+            let r: serde_json::Value = serde_json::from_str(&line).expect("records are JSON");
             let word = |key: &str| r[key].as_str().unwrap_or("").to_string();
+            if !word("impl").starts_with("cuda/") {
+                continue;
+            }
             assert_eq!(
                 (word("status").as_str(), r["device"]["kind"].as_str()),
                 ("ok", Some("cuda")),

@@ -1,7 +1,8 @@
 //! The lines `// kmark: …` at the top of a kernel file: how it is launched and which cases it claims. Ours and users' files
 //! are read by this alone.
 
-use super::expr::evaluate;
+use super::expr::{Scope, evaluate, is_name};
+use super::tensor_map::MapLine;
 use kmark_core::case::Case;
 use kmark_core::op::{AttrKind, Op};
 use kmark_core::tensor::TensorSpec;
@@ -12,7 +13,12 @@ pub struct Directives {
     pub kernels: Vec<KernelLine>,
     /// Of an oracle: kernels that fill derived inputs.
     pub derives: Vec<(String, KernelLine)>,
-    pub workspace: Option<String>,
+    /// Bytes, and whether they are zero when the kernel is bound; it leaves them so.
+    pub workspace: Option<(String, bool)>,
+    /// Values that expressions and the code know by a name; later ones may use earlier ones.
+    pub lets: Vec<Let>,
+    /// Tensor maps, handed to kernels behind their `Args`.
+    pub maps: Vec<MapLine>,
     /// Axes that become constants of the compiled code.
     pub constants: Vec<String>,
     /// Words that dtype or an attribute may have.
@@ -23,6 +29,14 @@ pub struct Directives {
     pub flags: Vec<String>,
 }
 
+/// A value by its expression, or, with parameters, a function that expressions may call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Let {
+    name: String,
+    parameters: Vec<String>,
+    expression: String,
+}
+
 /// One launch: the kernel's name, and expressions for its shape.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KernelLine {
@@ -30,7 +44,17 @@ pub struct KernelLine {
     pub grid: Vec<String>,
     pub block: Vec<String>,
     pub shared: Option<String>,
-    pub cluster: Option<String>,
+    pub cluster: Vec<String>,
+    pub with: Vec<With>,
+}
+
+/// What a launch asks of the driver beyond its shape.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum With {
+    /// All blocks run at the same time, and may wait for each other.
+    Cooperative,
+    /// It may start before the launch before it has ended, and waits for it by itself (`griddepcontrol.wait`).
+    Overlap,
 }
 
 /// A launch with its shape known.
@@ -39,7 +63,32 @@ pub struct Shape {
     pub grid: [u32; 3],
     pub block: [u32; 3],
     pub shared: u32,
-    pub cluster: u32,
+    pub cluster: [u32; 3],
+    pub with: Vec<With>,
+}
+
+/// What expressions may know of a GPU.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Machine {
+    pub sms: u32,
+    /// Bytes of shared memory that a block can have.
+    pub shared: u32,
+    pub l2: u64,
+}
+
+impl Machine {
+    /// The usual GPU of an architecture, where none is at hand: cases are claimed and code is compiled for it.
+    pub fn usual(arch: &str) -> Machine {
+        let (sms, shared, l2) = match arch {
+            "sm_86" => (84, 99, 6),
+            "sm_89" => (142, 99, 96),
+            "sm_90a" => (132, 227, 60),
+            "sm_100a" => (148, 227, 126),
+            "sm_120a" => (170, 99, 96),
+            _ => (108, 163, 40),
+        };
+        Machine { sms, shared: shared << 10, l2: l2 << 20 }
+    }
 }
 
 const MARK: &str = "// kmark:";
@@ -70,7 +119,24 @@ impl Directives {
                     rest.split_once(char::is_whitespace).ok_or("derive needs a tensor and a kernel")?;
                 self.derives.push((tensor.to_string(), KernelLine::parse(kernel.trim())?));
             }
-            "workspace" => self.workspace = Some(rest.to_string()),
+            "workspace" => {
+                let (bytes, zeroed) = rest.strip_suffix(" zeroed").map_or((rest, false), |bytes| (bytes, true));
+                self.workspace = Some((bytes.trim().to_string(), zeroed));
+            }
+            "let" => {
+                let new = Let::parse(rest)?;
+                if self.lets.iter().any(|known| known.name == new.name) {
+                    return Err(format!("there are two values {}", new.name));
+                }
+                self.lets.push(new);
+            }
+            "map" => {
+                let map = MapLine::parse(rest)?;
+                if self.maps.iter().any(|known| known.name == map.name) {
+                    return Err(format!("there are two maps {}", map.name));
+                }
+                self.maps.push(map);
+            }
             "constants" => self.constants.extend(list(rest)),
             "only" => {
                 for part in rest.split_whitespace() {
@@ -83,7 +149,8 @@ impl Directives {
             "arch" => self.archs.extend(list(rest)),
             "flags" => self.flags.extend(rest.split_whitespace().map(String::from)),
             _ => {
-                let known = ["kernel", "derive", "workspace", "constants", "only", "require", "arch", "flags"];
+                let known =
+                    ["kernel", "derive", "workspace", "let", "map", "constants", "only", "require", "arch", "flags"];
                 return Err(kmark_core::spelling::unknown("directive", word, known));
             }
         }
@@ -106,7 +173,32 @@ impl Directives {
                 return Err(format!("needs {condition}"));
             }
         }
-        Ok(())
+        self.maps.iter().try_for_each(|map| map.tile(names).map(drop))
+    }
+
+    /// What its expressions may name in a case on a GPU, its own values among them.
+    pub fn names<'a>(
+        &self,
+        op: &'a Op,
+        case: &'a Case,
+        tensors: &'a [TensorSpec],
+        machine: Machine,
+    ) -> Result<Names<'a>, String> {
+        let functions = self.lets.iter().filter(|l| !l.parameters.is_empty()).cloned().collect();
+        let mut names = Names { op, case, tensors, machine, functions, lets: Vec::new() };
+        for new in &self.lets {
+            let name = &new.name;
+            // Attributes are constants of the code in upper case.
+            let attribute = op.attrs.iter().any(|a| a.name.to_uppercase().replace('-', "_") == *name);
+            if attribute || names.name(name).is_some() {
+                return Err(format!("let {name}: the name has a meaning already"));
+            }
+            if new.parameters.is_empty() {
+                let value = names.value(&new.expression).map_err(|e| format!("let {name}: {e}"))?;
+                names.lets.push((name.clone(), value));
+            }
+        }
+        Ok(names)
     }
 
     /// Whether it is written for this architecture.
@@ -115,7 +207,7 @@ impl Directives {
     }
 
     pub fn workspace_bytes(&self, names: &Names) -> Result<usize, String> {
-        let bytes = self.workspace.as_ref().map_or(Ok(0), |e| names.value(e))?;
+        let bytes = self.workspace.as_ref().map_or(Ok(0), |(e, _)| names.value(e))?;
         usize::try_from(bytes).map_err(|_| format!("a workspace of {bytes} bytes"))
     }
 }
@@ -131,15 +223,16 @@ impl KernelLine {
                 "grid" => line.grid = parts(value),
                 "block" => line.block = parts(value),
                 "shared" => line.shared = Some(value.to_string()),
-                "cluster" => line.cluster = Some(value.to_string()),
+                "cluster" => line.cluster = parts(value),
+                "with" => line.with = value.split(',').map(With::parse).collect::<Result<_, _>>()?,
                 _ => {
-                    return Err(kmark_core::spelling::unknown(
-                        "launch setting",
-                        key,
-                        ["grid", "block", "shared", "cluster"],
-                    ));
+                    let known = ["grid", "block", "shared", "cluster", "with"];
+                    return Err(kmark_core::spelling::unknown("launch setting", key, known));
                 }
             }
+        }
+        if line.cluster.len() > 3 {
+            return Err(format!("kernel {}: a cluster has at most three numbers", line.name));
         }
         if line.grid.is_empty() || line.block.is_empty() || line.grid.len() > 3 || line.block.len() > 3 {
             return Err(format!("kernel {} needs grid= and block=, each of one to three numbers", line.name));
@@ -162,7 +255,7 @@ impl KernelLine {
         };
         let (grid, block) = (three(&self.grid)?, three(&self.block)?);
         let shared = self.shared.as_ref().map_or(Ok(0), &one)?;
-        let cluster = self.cluster.as_ref().map_or(Ok(1), &one)?;
+        let cluster = three(&self.cluster)?;
         if grid.contains(&0) {
             return Ok(None);
         }
@@ -170,12 +263,48 @@ impl KernelLine {
         if threads == 0 || threads > 1024 || grid[1] > 65535 || grid[2] > 65535 {
             return Err(format!("kernel {}: grid {grid:?} and block {block:?} cannot be launched", self.name));
         }
-        Ok(Some(Shape { grid, block, shared, cluster }))
+        let blocks: u64 = cluster.iter().map(|c| *c as u64).product();
+        if blocks == 0 || blocks > LARGEST_CLUSTER || grid.iter().zip(cluster).any(|(g, c)| g % c != 0) {
+            return Err(format!(
+                "kernel {}: a grid of {grid:?} blocks does not divide into clusters of {cluster:?}, or these have more than \
+                 {LARGEST_CLUSTER}",
+                self.name
+            ));
+        }
+        Ok(Some(Shape { grid, block, shared, cluster, with: self.with.clone() }))
+    }
+}
+
+/// Blocks of the largest cluster that a GPU can run; beyond eight not every one can.
+const LARGEST_CLUSTER: u64 = 16;
+
+impl Let {
+    fn parse(text: &str) -> Result<Let, String> {
+        let how = || format!("`{text}`: write it like let TILE = n>64?128:64, or let COST(W) = ceil(n,W)*W");
+        let (left, expression) = text.split_once('=').ok_or_else(how)?;
+        let (name, parameters) = match left.trim().strip_suffix(')').and_then(|l| l.split_once('(')) {
+            Some((name, list)) => (name, list.split(',').map(|p| p.trim().to_string()).collect()),
+            None => (left.trim(), Vec::new()),
+        };
+        if !is_name(name) || !parameters.iter().all(|p: &String| is_name(p)) || expression.trim().is_empty() {
+            return Err(how());
+        }
+        Ok(Let { name: name.to_string(), parameters, expression: expression.trim().to_string() })
+    }
+}
+
+impl With {
+    fn parse(word: &str) -> Result<With, String> {
+        match word {
+            "cooperative" => Ok(With::Cooperative),
+            "overlap" => Ok(With::Overlap),
+            _ => Err(kmark_core::spelling::unknown("word after with=", word, ["cooperative", "overlap"])),
+        }
     }
 }
 
 /// Splits at commas outside parentheses.
-fn parts(text: &str) -> Vec<String> {
+pub(super) fn parts(text: &str) -> Vec<String> {
     let mut depth = 0;
     let split = text.split(|c: char| {
         depth += i32::from(c == '(') - i32::from(c == ')');
@@ -189,19 +318,40 @@ pub struct Names<'a> {
     pub op: &'a Op,
     pub case: &'a Case,
     pub tensors: &'a [TensorSpec],
-    pub sms: u32,
+    machine: Machine,
+    functions: Vec<Let>,
+    /// Values of the file's own.
+    pub lets: Vec<(String, i64)>,
 }
 
 impl Names<'_> {
     pub fn value(&self, expression: &str) -> Result<i64, String> {
-        evaluate(expression, &|name| self.find(name))
+        evaluate(expression, self)
+    }
+}
+
+impl Scope for Names<'_> {
+    fn function(&self, name: &str) -> Option<(&[String], &str)> {
+        let found = self.functions.iter().find(|f| f.name == name)?;
+        Some((&found.parameters, &found.expression))
     }
 
-    fn find(&self, name: &str) -> Option<i64> {
+    fn name(&self, name: &str) -> Option<i64> {
         match name {
-            "sms" => return Some(self.sms as i64),
+            "sms" => return Some(self.machine.sms as i64),
+            "max_shared" => return Some(self.machine.shared as i64),
+            "l2" => return Some(self.machine.l2 as i64),
             "size" => return Some(self.case.dtype.size() as i64),
             _ => {}
+        }
+        if let Some((_, value)) = self.lets.iter().find(|(known, _)| known == name) {
+            return Some(*value);
+        }
+        if let Some((attr, word)) = name.split_once('.') {
+            let of = self.op.attrs.iter().find(|a| a.name == attr);
+            if of.is_some_and(|a| matches!(a.kind, AttrKind::OneOf(words) if words.contains(&word))) {
+                return Some(i64::from(self.case.attr(attr) == word));
+            }
         }
         if let Some((tensor, what)) = name.split_once('.') {
             let spec = self.tensors.iter().find(|t| t.name == tensor);
@@ -246,6 +396,11 @@ mod tests {
             ("// kmark: kernel rows grid=1", "needs grid= and block="),
             ("// kmark: kernel rows grid=1 blok=32", "did you mean 'block'"),
             ("// kmark: workspace", "says nothing"),
+            ("// kmark: let 2x = 3", "write it like let TILE"),
+            ("// kmark: let A = 3\n// kmark: let A = 4", "line 2: there are two values A"),
+            ("// kmark: kernel k grid=1 block=1 with=pdl", "unknown word after with= 'pdl'"),
+            ("// kmark: map a of a box=64,64", "write it like map NAME = TENSOR box="),
+            ("// kmark: map a = a swizzle=128", "needs box="),
         ] {
             let error = Directives::parse(text).unwrap_err();
             assert!(error.contains(part), "{error}");

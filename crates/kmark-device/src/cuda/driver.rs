@@ -34,7 +34,10 @@ struct LaunchAttribute {
     value: [u32; 16],
 }
 
+/// Ids of launch attributes.
+const COOPERATIVE: c_uint = 2;
 const CLUSTER_DIMENSION: c_uint = 4;
+const PROGRAMMATIC_SERIALIZATION: c_uint = 6;
 
 /// `CUtensorMap`: 128 opaque bytes, aligned as the newest driver wants it.
 #[derive(Clone, Copy)]
@@ -116,6 +119,7 @@ pub enum Attribute {
     L2Bytes = 38,
     Major = 75,
     Minor = 76,
+    SharedBytes = 97,
 }
 
 /// Figures of a compiled kernel, likewise.

@@ -182,7 +182,8 @@ impl Engine {
     }
 
     fn launch(&self, function: &Function, blocks: u32, threads: u32, params: &mut [*mut c_void]) -> Result<(), Fault> {
-        let shape = Shape { grid: [blocks, 1, 1], block: [threads, 1, 1], shared: 0, cluster: 1 };
+        let shape =
+            Shape { grid: [blocks, 1, 1], block: [threads, 1, 1], shared: 0, cluster: [1; 3], with: Vec::new() };
         self.queue.launch(function, &shape, params)
     }
 

@@ -53,8 +53,10 @@ impl Jit {
         options.extend(source.folder.iter().map(|f| format!("--include-path={}", f.display())));
         options.extend(source.flags.iter().cloned());
         let text = format!("{}#line 1 \"{}\"\n{}", source.prelude, source.name, source.text);
-        let headers = included(&text, source.headers);
         let own = own_headers(&text, source.folder, &options);
+        // A user's headers may include ours.
+        let texts = own.iter().fold(text.clone(), |all, (_, bytes)| all + "\n" + &String::from_utf8_lossy(bytes));
+        let headers = included(&texts, source.headers);
         let key = key(&text, &headers, &own, &options, nvrtc.version);
         if let Some(found) = self.cache.as_deref().and_then(|c| read(c, &key)) {
             return Ok(found);

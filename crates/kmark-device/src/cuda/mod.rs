@@ -4,6 +4,7 @@
 mod answer;
 mod compare;
 pub mod cublaslt;
+pub mod declare;
 pub mod directives;
 mod driver;
 mod engine;
@@ -18,10 +19,11 @@ mod oracle;
 pub mod prelude;
 mod program;
 mod sample;
+mod tensor_map;
 mod workload;
 
 pub use cublaslt::{Matmul, Matrix, Product};
-pub use driver::{Driver, LAUNCH_FAILED, Queue, TensorMap, TileOf};
+pub use driver::{Driver, LAUNCH_FAILED, Queue};
 pub use library::PATH_VARIABLE;
 pub use memory::{Block, Raw};
 pub use nvml::{Nvml, State};
@@ -34,6 +36,7 @@ pub use workload::GpuWorkload;
 use crate::buffer::Buffers;
 use crate::workload::Workload;
 use crate::{Device, Fault, Launch, Sample, Timed};
+use directives::Machine;
 use driver::Attribute;
 use engine::Engine;
 use jit::{Headers, Jit};
@@ -53,8 +56,7 @@ struct Inner {
     name: String,
     uuid: String,
     arch: String,
-    sms: u32,
-    l2_bytes: usize,
+    machine: Machine,
     jit: Jit,
     /// What kernels and oracles may include.
     headers: Headers,
@@ -110,8 +112,12 @@ impl Cuda {
             return Err(Fault::new(Status::Unavailable, message));
         }
         let (jit, queue) = (Jit::new(cache), Arc::new(queue));
-        let (sms, l2_bytes) = (get(Attribute::Multiprocessors)? as u32, driver.l2_bytes(ordinal)? as usize);
-        let engine = Engine::new(&queue, &jit, &arch, sms, l2_bytes)?;
+        let machine = Machine {
+            sms: get(Attribute::Multiprocessors)? as u32,
+            shared: get(Attribute::SharedBytes)? as u32,
+            l2: driver.l2_bytes(ordinal)?,
+        };
+        let engine = Engine::new(&queue, &jit, &arch, machine.sms, machine.l2 as usize)?;
         let uuid = driver.device_uuid(ordinal)?;
         Ok(Cuda(Arc::new(Inner {
             ordinal,
@@ -119,8 +125,7 @@ impl Cuda {
             watch: nvml::Watch::start(&uuid),
             uuid,
             arch,
-            sms,
-            l2_bytes,
+            machine,
             jit,
             headers,
             engine,
@@ -134,7 +139,13 @@ impl Cuda {
         &self.0.arch
     }
     pub fn sms(&self) -> u32 {
-        self.0.sms
+        self.0.machine.sms
+    }
+    pub fn machine(&self) -> Machine {
+        self.0.machine
+    }
+    fn driver(&self) -> &'static Driver {
+        self.0.queue.driver()
     }
     pub fn ordinal(&self) -> i32 {
         self.0.ordinal
@@ -188,7 +199,7 @@ impl Device for Cuda {
 
     /// Twice the cache, as few copies as that takes.
     fn rotation(&self, bytes: u64) -> usize {
-        (2 * self.0.l2_bytes as u64).div_ceil(bytes.max(1)).clamp(1, 512) as usize + 1
+        (2 * self.0.machine.l2).div_ceil(bytes.max(1)).clamp(1, 512) as usize + 1
     }
 
     fn capture(&self, mut launch: Box<dyn Launch>) -> Result<Box<dyn Launch>, Fault> {

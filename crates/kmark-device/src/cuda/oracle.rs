@@ -1,7 +1,7 @@
 //! The oracle of an op as CUDA C++: found by its op's name, compiled for a case, loaded.
 
 use super::Cuda;
-use super::directives::{Directives, Names};
+use super::directives::{Directives, Machine};
 use super::jit::{Headers, Jit};
 use super::memory::Raw;
 use super::prelude::For;
@@ -38,10 +38,10 @@ impl Oracle {
 
     pub(super) fn load(cuda: &Cuda, op: &'static Op, case: &Case, specs: &[TensorSpec]) -> Result<Oracle, Fault> {
         let file = Oracle::file(op, cuda.headers())?;
-        let (image, _) = file.compile(cuda.jit(), cuda.arch(), op, case, For::Oracle, "")?;
+        let (image, _) = file.compile(cuda.jit(), cuda.arch(), cuda.machine(), op, case, For::Oracle, "")?;
         let module = Arc::new(cuda.queue().module(&image)?);
-        let names = Names { op, case, tensors: specs, sms: cuda.sms() };
         let bad = |e: String| Fault::new(Status::Unsupported, format!("{}: {e}", file.name));
+        let names = file.directives.names(op, case, specs, cuda.machine()).map_err(bad)?;
         let (mut kernels, mut derives) = (Vec::new(), Vec::new());
         for line in &file.directives.kernels {
             if let Some(shape) = line.shape(&names).map_err(bad)? {
@@ -60,5 +60,6 @@ impl Oracle {
 
 /// The compiled oracle of a case for an architecture: the compiler's log.
 pub fn compile_oracle(jit: &Jit, arch: &str, op: &'static Op, case: &Case, headers: Headers) -> Result<String, Fault> {
-    Oracle::file(op, headers)?.compile(jit, arch, op, case, For::Oracle, "").map(|(_, log)| log)
+    let (file, machine) = (Oracle::file(op, headers)?, Machine::usual(arch));
+    file.compile(jit, arch, machine, op, case, For::Oracle, "").map(|(_, log)| log)
 }

@@ -1,12 +1,13 @@
 //! A kernel file bound to a case: compiled, loaded, its arguments laid out, ready to be launched any number of times.
 
-use super::directives::{Directives, Names, Shape};
-use super::driver::{Figure, Function, Module, Queue};
+use super::declare::declarations;
+use super::directives::{Directives, Machine, Shape};
+use super::driver::{Figure, Function, Module, Queue, TensorMap};
 use super::jit::{self, Source};
 use super::memory::Raw;
 use super::prelude::{For, pack, prelude, slots};
 use super::{Cuda, driver::Address};
-use crate::buffer::Buffers;
+use crate::buffer::{Buffers, POISON_BYTE};
 use crate::{Built, Fault, Launch};
 use kmark_core::case::Case;
 use kmark_core::op::Op;
@@ -44,9 +45,9 @@ pub enum Wrong {
     Race,
 }
 
-/// Kernels see a grid with one block more than there is, in the dimension that loses one.
-fn skipped(dimension: usize) -> String {
-    let more: Vec<&str> = (0..3).map(|d| if d == dimension { "1" } else { "0" }).collect();
+/// Kernels see a grid with as many blocks more than there are as one dimension has lost.
+fn skipped((dimension, blocks): (usize, u32)) -> String {
+    let more: Vec<u32> = (0..3).map(|d| if d == dimension { blocks } else { 0 }).collect();
     format!(
         "DEVICE dim3 kmark_grid() {{ return dim3(gridDim.x + {}, gridDim.y + {}, gridDim.z + {}); }}\n\
          #define gridDim kmark_grid()\n",
@@ -67,19 +68,22 @@ DEVICE void kmark_race() {
 ";
 
 impl KernelFile<'_> {
-    /// `Err` says why it does not claim the case on a GPU with `sms` multiprocessors.
-    pub fn claims(&self, op: &Op, case: &Case, sms: u32) -> Result<(), String> {
+    /// `Err` says why it does not claim the case: on the usual GPU of its architecture, since none is known yet.
+    pub fn claims(&self, op: &Op, case: &Case) -> Result<(), String> {
         let tensors = op.tensors(case);
-        let names = Names { op, case, tensors: &tensors, sms };
+        let machine = Machine::usual(self.directives.archs.first().map_or("", |a| a));
+        let names = self.directives.names(op, case, &tensors, machine)?;
         self.directives.claims(&names)?;
         self.directives.kernels.iter().try_for_each(|k| k.shape(&names).map(drop))
     }
 
     /// The compiled image for an architecture and the compiler's log; `more` follows the prelude.
+    #[allow(clippy::too_many_arguments)]
     pub fn compile(
         &self,
         jit: &jit::Jit,
         arch: &str,
+        machine: Machine,
         op: &Op,
         case: &Case,
         reader: For,
@@ -91,6 +95,9 @@ impl KernelFile<'_> {
         };
         let bad = |e: String| Fault::new(Status::BuildFailed, format!("{}: {e}", self.name));
         let mut before = prelude(op, case, &self.directives.constants, reader).map_err(bad)?;
+        let tensors = op.tensors(case);
+        let names = self.directives.names(op, case, &tensors, machine).map_err(bad)?;
+        before.push_str(&declarations(&self.directives, &names));
         before.push_str(more);
         let mut flags = self.directives.flags.clone();
         if reader == For::Oracle {
@@ -111,8 +118,8 @@ impl KernelFile<'_> {
         wrong: Option<Wrong>,
     ) -> Result<Program, Fault> {
         let tensors = op.tensors(case);
-        let names = Names { op, case, tensors: &tensors, sms: cuda.sms() };
         let bad = |e: String| Fault::new(Status::Unsupported, format!("{}: {e}", self.name));
+        let names = self.directives.names(op, case, &tensors, cuda.machine()).map_err(bad)?;
         let mut shapes = Vec::new();
         for kernel in &self.directives.kernels {
             shapes.extend(kernel.shape(&names).map_err(bad)?.map(|shape| (&kernel.name, shape)));
@@ -126,17 +133,28 @@ impl KernelFile<'_> {
             },
         };
         let start = Instant::now();
-        let (image, log) = self.compile(cuda.jit(), cuda.arch(), op, case, For::Kernel, &more)?;
+        let (image, log) = self.compile(cuda.jit(), cuda.arch(), cuda.machine(), op, case, For::Kernel, &more)?;
         let module = Arc::new(cuda.queue().module(&image)?);
         let build_ns = start.elapsed().as_nanos() as f64;
         let steps = shapes.into_iter().map(|(name, shape)| Step::new(&module, name, shape));
         let steps = steps.collect::<Result<Vec<_>, Fault>>()?;
         let workspace = match self.directives.workspace_bytes(&names).map_err(bad)? {
             0 => None,
-            bytes => Some(Raw::new(cuda.queue(), bytes)?),
+            bytes => {
+                let zeroed = self.directives.workspace.as_ref().is_some_and(|(_, zeroed)| *zeroed);
+                let raw = Raw::new(cuda.queue(), bytes)?;
+                cuda.queue().set(raw.address, if zeroed { 0 } else { POISON_BYTE }, bytes)?;
+                Some(raw)
+            }
         };
         let at = workspace.as_ref().map_or(0, |w| w.address);
         let args = pack(op, case, &slots(op, case), For::Kernel, &|name| address(buffers, name), at);
+        let mut maps = Vec::new();
+        for map in &self.directives.maps {
+            let none = TensorMap([0; 16]);
+            let tile = map.tile(&names).map_err(bad)?;
+            maps.push(tile.map_or(Ok(none), |t| t.encode(cuda.driver(), address(buffers, &map.tensor)))?);
+        }
         let mut notes = Vec::new();
         if let Some(w) = &workspace {
             notes.push(format!("workspace {} bytes", w.bytes));
@@ -145,6 +163,7 @@ impl KernelFile<'_> {
         Ok(Program {
             steps,
             args,
+            maps,
             built: Built { build_ns: Some(build_ns), kernels, notes, ..Built::default() },
             queue: Arc::clone(cuda.queue()),
             _workspace: workspace,
@@ -154,14 +173,15 @@ impl KernelFile<'_> {
 }
 
 impl Shape {
-    /// One block less in the dimension that has the most, which is returned: the least of the work is lost.
-    fn lose_a_block(&mut self) -> Result<usize, Fault> {
-        let most = (0..3).max_by_key(|d| self.grid[*d]).expect("three dimensions");
-        if self.grid[most] < 2 {
+    /// One block less, or one cluster, in the dimension that has the most: the least of the work is lost. Which dimension,
+    /// and how many blocks it were.
+    fn lose_a_block(&mut self) -> Result<(usize, u32), Fault> {
+        let most = (0..3).max_by_key(|d| self.grid[*d] / self.cluster[*d]).expect("three dimensions");
+        if self.grid[most] / self.cluster[most] < 2 {
             return Err(Fault::new(Status::Unsupported, "there is only one block to skip"));
         }
-        self.grid[most] -= 1;
-        Ok(most)
+        self.grid[most] -= self.cluster[most];
+        Ok((most, self.cluster[most]))
     }
 }
 
@@ -180,12 +200,15 @@ impl Step {
     pub fn new(module: &Arc<Module>, name: &str, shape: Shape) -> Result<Step, Fault> {
         let function = module.function(name)?;
         function.allow_shared(shape.shared)?;
+        function.allow_cluster(shape.cluster)?;
         Ok(Step { function, shape, _module: Arc::clone(module) })
     }
 
-    /// All kernels take one struct by value.
-    pub fn launch(&self, queue: &Queue, args: &mut [u64]) -> Result<(), Fault> {
-        queue.launch(&self.function, &self.shape, &mut [args.as_mut_ptr().cast::<c_void>()])
+    /// All kernels take one struct by value, and the maps of their file, if it has any, as a second one.
+    pub fn launch(&self, queue: &Queue, args: &mut [u64], maps: &mut [TensorMap]) -> Result<(), Fault> {
+        let mut params = [args.as_mut_ptr().cast::<c_void>(), maps.as_mut_ptr().cast::<c_void>()];
+        let count = if maps.is_empty() { 1 } else { 2 };
+        queue.launch(&self.function, &self.shape, &mut params[..count])
     }
 
     fn figures(&self, log: &str) -> Result<KernelFigures, Fault> {
@@ -205,6 +228,7 @@ impl Step {
 pub struct Program {
     steps: Vec<Step>,
     args: Vec<u64>,
+    maps: Vec<TensorMap>,
     built: Built,
     queue: Arc<Queue>,
     _workspace: Option<Raw>,
@@ -214,7 +238,7 @@ pub struct Program {
 impl Launch for Program {
     fn launch(&mut self) -> Result<(), Fault> {
         for step in &self.steps {
-            step.launch(&self.queue, &mut self.args)?;
+            step.launch(&self.queue, &mut self.args, &mut self.maps)?;
         }
         Ok(())
     }

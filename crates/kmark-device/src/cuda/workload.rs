@@ -127,7 +127,7 @@ impl GpuWorkload {
         }
         let mut args = self.args(scratch.address, of, ask);
         for step in &self.oracle.kernels {
-            step.launch(self.cuda.queue(), &mut args)?;
+            step.launch(self.cuda.queue(), &mut args, &mut [])?;
         }
         scratch.download()
     }
@@ -296,7 +296,7 @@ impl Workload for GpuWorkload {
                 let message = format!("the oracle of {} derives no {} ({t})", self.op.name, spec.name);
                 return Err(Fault::new(Status::BuildFailed, message));
             }
-            steps.try_for_each(|(_, step)| step.launch(self.cuda.queue(), &mut args))?;
+            steps.try_for_each(|(_, step)| step.launch(self.cuda.queue(), &mut args, &mut []))?;
         }
         let sums = Raw::new(self.cuda.queue(), self.specs.len() * 16)?;
         self.cuda.queue().set(sums.address, 0, sums.bytes)?;

@@ -19,7 +19,14 @@ pub const ENTRY: Entry = Entry {
     op: &OP,
     cpu: cpu::IMPLS,
     oracle: oracle!("gemm"),
-    cuda: &[&kernel!("gemm", "01_fma"), &kernel!("gemm", "01_mma"), &crate::vendor::cublaslt::CublasLt],
+    cuda: &[
+        &kernel!("gemm", "01_fma"),
+        &kernel!("gemm", "01_mma"),
+        &kernel!("gemm", "02_wgmma"),
+        &kernel!("gemm", "03_skinny"),
+        &kernel!("gemm", "04_fp8"),
+        &crate::vendor::cublaslt::CublasLt,
+    ],
     mutants: plain::MUTANTS,
     loose: plain::LOOSE,
 };

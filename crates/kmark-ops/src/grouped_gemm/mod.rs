@@ -20,7 +20,11 @@ pub const ENTRY: Entry = Entry {
     op: &OP,
     cpu: cpu::IMPLS,
     oracle: oracle!("grouped_gemm"),
-    cuda: &[&kernel!("grouped_gemm", "01_fma"), &kernel!("grouped_gemm", "01_mma")],
+    cuda: &[
+        &kernel!("grouped_gemm", "01_fma"),
+        &kernel!("grouped_gemm", "01_mma"),
+        &kernel!("grouped_gemm", "02_wgmma"),
+    ],
     mutants: plain::MUTANTS,
     loose: plain::LOOSE,
 };

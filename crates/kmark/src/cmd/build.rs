@@ -8,6 +8,7 @@ use crate::error::{BUILD_FAILED, Error, Result};
 use crate::plan;
 use kmark_core::case::Case;
 use kmark_core::spelling::unknown;
+use kmark_device::cuda::directives::Machine;
 use kmark_device::cuda::jit::{Jit, complaints};
 use kmark_device::cuda::{For, compile_oracle};
 use kmark_device::{Fault, Impl};
@@ -89,12 +90,14 @@ fn jobs(args: &BuildArgs, archs: &[String]) -> Result<Vec<Job>> {
             }
             let directives = file.flatten().map(|f| f.directives).unwrap_or_default();
             let sizes: Vec<String> = directives.constants.iter().map(|c| format!("{c}{}", case.axis(c))).collect();
-            let name = kernel.map_or("oracle", |k| k.name());
-            let key = format!("{name} {} {} {:?} {sizes:?}", case.op, case.dtype, case.attrs);
-            if !seen.insert(key) {
-                continue;
-            }
+            let (name, tensors) = (kernel.map_or("oracle", |k| k.name()), entry.op.tensors(&case));
             for arch in archs.iter().filter(|a| directives.runs_on(a)) {
+                let names = directives.names(entry.op, &case, &tensors, Machine::usual(arch));
+                let own = names.map(|n| n.lets).unwrap_or_default();
+                let key = format!("{name} {} {} {:?} {sizes:?} {own:?} {arch}", case.op, case.dtype, case.attrs);
+                if !seen.insert(key) {
+                    continue;
+                }
                 jobs.push(Job { entry, case: case.clone(), kernel, arch: arch.clone() });
             }
         }
@@ -110,7 +113,8 @@ fn work(jobs: impl Iterator<Item = Job>) -> u8 {
         let log = match job.kernel {
             Some(kernel) => {
                 let file = kernel_file(kernel).expect("only files are compiled");
-                file.compile(&jit, &job.arch, job.entry.op, &job.case, For::Kernel, "").map(|(_, log)| log)
+                let machine = Machine::usual(&job.arch);
+                file.compile(&jit, &job.arch, machine, job.entry.op, &job.case, For::Kernel, "").map(|(_, log)| log)
             }
             None => compile_oracle(&jit, &job.arch, job.entry.op, &job.case, headers()),
         };

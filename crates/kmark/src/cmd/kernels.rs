@@ -38,23 +38,27 @@ pub fn template(e: &Entry) -> String {
     line("//".into());
     line(format!("// kmark: kernel mine grid={out}.rows block=256"));
     line("//".into());
-    line("// A kernel line says how to launch: grid=E[,E[,E]] block=E[,E[,E]] shared=E cluster=E; several lines are several".into());
-    line(
-        "// launches in order. Expressions (no spaces; + - * / % ?: == <, ceil(a,b), min(a,b), max(a,b)) know the axes"
-            .into(),
-    );
+    line("// A kernel line says how to launch: grid=E[,E[,E]] block=E[,E[,E]] shared=E cluster=E[,E[,E]] with=overlap,cooperative;".into());
+    line("// several lines are several launches in order. Expressions (no spaces; + - * / % ?: == <, ceil(a,b), min(a,b), max(a,b),".into());
     line(format!(
-        "// ({}), numeric attributes, NAME.rows, NAME.cols, NAME.pitch of a tensor, sms and size (bytes of the dtype).",
+        "// least(W,from,to,step,E)) know the axes ({}), numeric attributes, ATTR.WORD, NAME.rows, NAME.cols, NAME.pitch of a",
         axes.join(", ")
     ));
+    line("// tensor, size (bytes of the dtype), sms, max_shared and l2 of the GPU. Further lines:".into());
     line(
-        "// Further lines: workspace BYTES; constants AXIS,… (sizes as constants, upper case); only dtype=bf16,f16;"
+        "//     let TILE = E               a value for the lines below and for the code; let COST(W) = E a function"
             .into(),
     );
-    line(format!(
-        "// require CONDITION; arch sm_90a; flags --use_fast_math. Arguments and types: kmark list ops {} --signature",
-        e.op.name
-    ));
+    line(
+        "//     map x = x box=64,TILE swizzle=128    a tensor map; kernels take Maps maps as a second argument".into(),
+    );
+    line(
+        "//     workspace BYTES [zeroed]   constants AXIS,… (sizes as constants, upper case)   only dtype=bf16,f16"
+            .into(),
+    );
+    line("//     require CONDITION          arch sm_90a          flags --use_fast_math".into());
+    line("// Hopper: #include \"hopper/barrier.cuh\", \"hopper/tma.cuh\", \"hopper/wgmma.cuh\". All of it: FORMAT.md, kernel files.".into());
+    line(format!("// Arguments and types: kmark list ops {} --signature", e.op.name));
     line(String::new());
     line("extern \"C\" __global__ void mine(const __grid_constant__ Args a) {".into());
     line("    i64 row = blockIdx.x;".into());

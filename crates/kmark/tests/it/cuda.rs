@@ -223,6 +223,30 @@ fn a_users_kernel_is_verified_and_timed_beside_ours() {
     becomes(GOOD, "ok", 0, "", &[]);
 }
 
+/// Values, tensor maps, clusters and launch attributes reach the launch and the code. The stand-in marks maps that it encodes.
+#[test]
+fn values_maps_and_clusters_reach_a_users_kernel() {
+    let lines = "// kmark: let WIDE = n>32?256:32\n// kmark: map in = x box=8,WIDE/32\n\
+                 // kmark: kernel mine grid=m*2 block=WIDE cluster=2 with=overlap";
+    let source = GOOD
+        .replace("// kmark: kernel mine grid=m block=256", lines)
+        .replace(
+            "const __grid_constant__ Args a)",
+            "const __grid_constant__ Args a, const __grid_constant__ Maps maps)",
+        )
+        .replace(
+            "i64 row = blockIdx.x;",
+            "i64 row = blockIdx.x / 2; if (((const char*)maps.in.words)[8] != 'T' || blockDim.x != WIDE) return;",
+        );
+    let (records, result) = with_file("mine.cu", &source, &[]);
+    assert_eq!(result.status.code(), Some(0), "{}", text(&result.stderr));
+    let mine: Vec<_> = records.iter().filter(|r| r["impl"].as_str().unwrap().contains("mine.cu")).collect();
+    assert_eq!(mine[0]["status"], "unsupported", "{}", mine[0]);
+    let says = mine[0]["message"].as_str().unwrap();
+    assert!(says.contains("map in: rows of x are apart 34 bytes, not at multiples of 16"), "{says}");
+    assert_eq!(mine[1]["status"], "ok", "{}", mine[1]);
+}
+
 #[test]
 fn a_wrong_kernel_is_rejected_with_place_and_size() {
     becomes(&GOOD.replace("+ acc_t(EPS)", "+ acc_t(0.5)"), "wrong", 5, "elements of y are wrong; y[", &[]);
@@ -302,6 +326,7 @@ fn bad_kernel_files_get_one_line() {
         ("__global__ void mine() {}", "no line `// kmark: kernel"),
         ("// kmark: kernal mine grid=1 block=1", "did you mean 'kernel'"),
         ("// kmark: kernel other grid=1 block=1", "unknown kernel 'mine'"),
+        ("// kmark: kernel mine grid=1 block=1\n// kmark: let 1 = 2", "line 2: `1 = 2`: write it like let TILE"),
     ] {
         std::fs::write(&path, source).unwrap();
         let out = cuda(&["run", "rmsnorm", "--device", "cuda", "--impl", &format!("{}:mine", path.display())]);

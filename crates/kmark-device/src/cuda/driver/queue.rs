@@ -1,8 +1,9 @@
 //! What work is made of: a context's stream, memory, events, graphs, modules and their kernels.
 
-use super::{Address, CLUSTER_DIMENSION, Driver, Figure, Handle, LaunchAttribute, LaunchConfig};
+use super::{Address, CLUSTER_DIMENSION, COOPERATIVE, PROGRAMMATIC_SERIALIZATION};
+use super::{Driver, Figure, Handle, LaunchAttribute, LaunchConfig};
 use crate::Fault;
-use crate::cuda::directives::Shape;
+use crate::cuda::directives::{Shape, With};
 use kmark_core::record::Status;
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -172,18 +173,17 @@ impl Queue {
     /// Enqueues a launch. `params` are pointers to the kernel's arguments.
     pub fn launch(&self, function: &Function, shape: &Shape, params: &mut [*mut c_void]) -> Result<(), Fault> {
         let what = &function.name;
-        if shape.cluster > 1 {
-            let mut attribute = LaunchAttribute { id: CLUSTER_DIMENSION, pad: [0; 4], value: [0; 16] };
-            attribute.value[..3].copy_from_slice(&[shape.cluster, 1, 1]);
+        let mut attributes = attributes(shape);
+        if !attributes.is_empty() {
             let config = LaunchConfig {
                 grid: shape.grid,
                 block: shape.block,
                 shared: shape.shared,
                 stream: self.stream,
-                attributes: &mut attribute,
-                count: 1,
+                attributes: attributes.as_mut_ptr(),
+                count: attributes.len() as c_uint,
             };
-            // SAFETY: config and params outlive the call; params match the kernel, as its maker says.
+            // SAFETY: config, attributes and params outlive the call; params match the kernel, as its maker says.
             let code = unsafe {
                 let none = std::ptr::null_mut();
                 self.driver.table.cuLaunchKernelEx(&config, function.handle, params.as_mut_ptr(), none)
@@ -260,6 +260,10 @@ impl Queue {
         Ok(Module { driver: self.driver, handle })
     }
 
+    pub fn driver(&self) -> &'static Driver {
+        self.driver
+    }
+
     /// The raw stream, for libraries that enqueue on it.
     pub fn stream(&self) -> *mut c_void {
         self.stream
@@ -273,6 +277,21 @@ impl Drop for Queue {
             let _ = unsafe { self.driver.table.cuStreamDestroy_v2(self.stream) };
         }
     }
+}
+
+/// What a launch asks for beyond grid and block.
+fn attributes(shape: &Shape) -> Vec<LaunchAttribute> {
+    let new = |id, words: &[u32]| {
+        let mut attribute = LaunchAttribute { id, pad: [0; 4], value: [0; 16] };
+        attribute.value[..words.len()].copy_from_slice(words);
+        attribute
+    };
+    let cluster = (shape.cluster != [1; 3]).then(|| new(CLUSTER_DIMENSION, &shape.cluster));
+    let with = shape.with.iter().map(|with| match with {
+        With::Cooperative => new(COOPERATIVE, &[1]),
+        With::Overlap => new(PROGRAMMATIC_SERIALIZATION, &[1]),
+    });
+    cluster.into_iter().chain(with).collect()
 }
 
 pub struct Event {
@@ -377,5 +396,16 @@ impl Function {
             let message = format!("kernel {} wants {bytes} bytes of shared memory; this GPU has less", self.name);
             Fault::new(Status::Unsupported, message)
         })
+    }
+
+    /// Allows clusters of more than eight blocks, which not every GPU can run.
+    pub fn allow_cluster(&self, cluster: [u32; 3]) -> Result<(), Fault> {
+        const NON_PORTABLE_CLUSTER: c_int = 14;
+        if cluster.iter().product::<u32>() <= 8 {
+            return Ok(());
+        }
+        // SAFETY: the function is alive.
+        let code = unsafe { self.driver.table.cuFuncSetAttribute(self.handle, NON_PORTABLE_CLUSTER, 1) };
+        self.driver.check(code, "clusters of more than eight blocks")
     }
 }

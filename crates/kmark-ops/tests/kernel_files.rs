@@ -1,0 +1,71 @@
+//! What the lines `// kmark: …` of a kernel file come to in a case: values, tensor maps, launches, and what is said of mistakes.
+
+use indexmap::IndexMap;
+use kmark_core::case::DEFAULT_SEED;
+use kmark_core::dtype::DType;
+use kmark_device::cuda::declare::declarations;
+use kmark_device::cuda::directives::{Directives, Machine};
+
+/// A product's case on an H200, as a kernel file with these lines sees it.
+fn seen(lines: &str, sizes: [u64; 3], attrs: &[(&str, &str)]) -> Result<(Vec<(String, i64)>, String), String> {
+    let op = kmark_ops::find("gemm").unwrap().op;
+    let axes = ["m", "n", "k"].iter().map(|a| a.to_string()).zip(sizes).collect();
+    let attrs: IndexMap<String, String> = attrs.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+    let case = op.case(DType::Bf16, &axes, &attrs, DEFAULT_SEED).unwrap();
+    let (directives, tensors) = (Directives::parse(lines)?, op.tensors(&case));
+    let names = directives.names(op, &case, &tensors, Machine::usual("sm_90a"))?;
+    directives.claims(&names)?;
+    for kernel in &directives.kernels {
+        kernel.shape(&names)?;
+    }
+    Ok((names.lets.clone(), declarations(&directives, &names)))
+}
+
+#[test]
+fn values_are_known_to_later_lines_and_to_the_code() {
+    let lines = "// kmark: let TILE = n>64?128:64\n// kmark: let COST(W) = ceil(n,W)*W\n// kmark: let BEST = least(W,16,TILE,16,COST(W))\n\
+                 // kmark: let BIG = l2*1000\n// kmark: let ACROSS = layout.nn\n// kmark: map b = b box=64,BEST/2 swizzle=128\n\
+                 // kmark: kernel k grid=ceil(n,BEST)*2 block=128 cluster=2 with=overlap,cooperative";
+    let (values, text) = seen(lines, [256, 144, 64], &[("layout", "nt")]).unwrap();
+    let of = |name: &str| values.iter().find(|(known, _)| known == name).map(|(_, value)| *value);
+    assert_eq!([of("TILE"), of("BEST"), of("COST"), of("ACROSS")], [Some(128), Some(48), None, Some(0)]);
+    assert!(text.contains("constexpr int BEST = 48;") && text.contains("constexpr i64 BIG = 62914560000;"), "{text}");
+    assert!(text.contains("struct Maps { TensorMap b; };"), "{text}");
+}
+
+#[test]
+fn what_a_line_asks_for_in_vain_is_named() {
+    for (line, part) in [
+        ("let LAYOUT = 1", "let LAYOUT: the name has a meaning already"),
+        ("let m = 1", "let m: the name has a meaning already"),
+        ("let X = q", "let X: `q`: there is no q here"),
+        ("let F(X) = F(X)\n// kmark: let Y = F(1)", "F calls itself"),
+        ("map a = a box=64,512 swizzle=128", "map a: a box of [64, 512] is too large"),
+        ("map a = a box=128,64 swizzle=128", "map a: a box of [128, 64] is too large"),
+        ("map a = a box=64,64 swizzle=96", "map a: swizzle is 0, 32, 64 or 128 bytes"),
+        ("map a = a box=4,64", "map a: a row of the box has 8 bytes, not at multiples of 16"),
+        ("kernel k grid=3 block=32 cluster=2", "a grid of [3, 1, 1] blocks does not divide into clusters of [2, 1, 1]"),
+        ("kernel k grid=32 block=32 cluster=32", "or these have more than 16"),
+    ] {
+        let error = seen(&format!("// kmark: {line}"), [256, 128, 64], &[]).unwrap_err();
+        assert!(error.contains(part), "{line}: {error}");
+    }
+    let map = "// kmark: map a = a box=64,64 swizzle=128";
+    let odd = seen(map, [256, 128, 65], &[]).unwrap_err();
+    assert!(odd.contains("map a: rows of a are apart 130 bytes, not at multiples of 16"), "{odd}");
+    let unaligned = seen(map, [256, 128, 64], &[("memory", "unaligned")]).unwrap_err();
+    assert!(unaligned.contains("map a: a begins after 2 bytes"), "{unaligned}");
+}
+
+#[test]
+fn tiles_of_products_are_as_wide_as_waves_of_them_want() {
+    let text = include_str!("../src/gemm/cuda/02_wgmma.cu");
+    let width = |sizes| {
+        let (values, _) = seen(text, sizes, &[("layout", "nt")]).unwrap();
+        let of = |name: &str| values.iter().find(|(known, _)| known == name).map(|(_, value)| *value).unwrap();
+        (of("BN"), of("SPLIT"))
+    };
+    assert_eq!(width([4096, 4096, 4096]), (256, 1));
+    assert_eq!(width([4096, 576, 7168]), (144, 1), "64 pairs of tiles for 66 pairs of multiprocessors");
+    assert_eq!(width([128, 7168, 16384]).1, 2, "few tiles are cut along k");
+}
