@@ -244,6 +244,12 @@ pub fn family(impl_name: &str) -> String {
 }
 
 impl Record {
+    /// A record of its line. It stands here because reports of long runs spend most of their time in it, and this crate is
+    /// compiled as one unit for that.
+    pub fn parse(line: &[u8]) -> serde_json::Result<Record> {
+        serde_json::from_slice(line)
+    }
+
     /// What no record may claim. The error names the field.
     pub fn validate(&self) -> Result<(), String> {
         let timed = self.status.is_timed();
@@ -299,7 +305,7 @@ impl Record {
 
     /// The time that is shown for it.
     pub fn time(&self) -> Option<Typical> {
-        Typical::of(self.by_visit().map(|(_, samples)| samples))
+        self.time_and_series().map(|(time, _)| time)
     }
 
     /// The round and the samples of each visit.
@@ -314,21 +320,36 @@ impl Record {
 
     /// What it has to say in a comparison; `None` without times.
     pub fn series(&self) -> Option<Series> {
-        Some(Series { time_ns: self.time()?.value, rounds: self.rounds() })
+        self.time_and_series().map(|(_, series)| series)
+    }
+
+    /// Both at once, for whoever has many records to read.
+    pub fn time_and_series(&self) -> Option<(Typical, Series)> {
+        let times = self.visit_times();
+        let time = Typical::of_times(&times.iter().map(|(_, time)| *time).collect::<Vec<_>>(), &self.samples_ns)?;
+        Some((time, Series { time_ns: time.value, rounds: rounds(&times) }))
     }
 
     /// The two visits of each round; a round that was cut short is left out.
     pub fn rounds(&self) -> Vec<Round> {
-        let visits = self.by_visit().filter(|(_, samples)| !samples.is_empty());
-        let visits: Vec<(u32, f64)> = visits.map(|(round, samples)| (round, midmean(samples))).collect();
-        let mut rounds = Vec::new();
-        for pair in visits.chunk_by(|a, b| a.0 == b.0) {
-            if let [(_, first), (_, second)] = pair {
-                rounds.push(Round { first: *first, second: *second });
-            }
-        }
-        rounds
+        rounds(&self.visit_times())
     }
+
+    /// The round and the midmean of each visit that took samples.
+    fn visit_times(&self) -> Vec<(u32, f64)> {
+        let visits = self.by_visit().filter(|(_, samples)| !samples.is_empty());
+        visits.map(|(round, samples)| (round, midmean(samples))).collect()
+    }
+}
+
+fn rounds(visits: &[(u32, f64)]) -> Vec<Round> {
+    let mut rounds = Vec::new();
+    for pair in visits.chunk_by(|a, b| a.0 == b.0) {
+        if let [(_, first), (_, second)] = pair {
+            rounds.push(Round { first: *first, second: *second });
+        }
+    }
+    rounds
 }
 
 /// What was asked for, as it was understood.

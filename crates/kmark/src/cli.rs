@@ -240,6 +240,18 @@ pub struct ReportArgs {
     /// The impl that speed-ups refer to [default: that of the run]
     #[arg(long, value_name = "NAME")]
     pub baseline: Option<String>,
+    /// Only rows whose case, op or impl is like this; `*` stands for anything; may be repeated
+    #[arg(long, value_name = "PATTERN")]
+    pub filter: Vec<String>,
+    /// Sort the rows of a run by this column, for instance speedup; -speedup puts the largest first
+    #[arg(long, value_name = "COLUMN", allow_hyphen_values = true)]
+    pub sort: Option<String>,
+    /// Show these columns: those of the CSV file, axes and attributes among them
+    #[arg(long, value_name = "COLUMNS", value_delimiter = ',')]
+    pub columns: Vec<String>,
+    /// Unit of times [default: what keeps them readable; ns for programs]
+    #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(crate::report::UNITS.iter().map(|u| u.name)))]
+    pub unit: Option<String>,
 }
 
 #[derive(Args)]

@@ -3,6 +3,8 @@
 
 use crate::error::{Error, Result};
 use kmark_core::record::{Record, Run};
+use rayon::prelude::*;
+use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -14,11 +16,14 @@ const NEW_RUN: &str = ".run.json.new";
 /// A record has at most some 20,000 samples; a longer line is not one.
 const MAX_LINE: u64 = 16 << 20;
 
-/// A run as read back.
-pub struct Loaded {
+/// So many bytes of lines are read at once and taken apart by all cores.
+const BATCH: usize = 2 << 20;
+
+/// A run as read back; its records, or what was kept of each.
+pub struct Loaded<T = Record> {
     pub name: String,
     pub run: Run,
-    pub records: Vec<Record>,
+    pub records: Vec<T>,
 }
 
 /// A run being written.
@@ -69,7 +74,7 @@ impl Store {
             })?;
         lock(&records, dir)?;
         let run = read_run(dir)?;
-        let (list, good) = read_records(&path, true)?;
+        let (list, good) = read_records(&path, true, |r| r)?;
         let length = records.metadata().map_err(|e| Error::own(format!("{}: {e}", path.display())))?.len();
         if good < length {
             records.set_len(good).map_err(|e| Error::own(format!("{}: {e}", path.display())))?;
@@ -125,8 +130,13 @@ fn lock(file: &File, dir: &Path) -> Result<()> {
     file.try_lock().map_err(|_| Error::usage(format!("{}: another kmark is writing this run", dir.display())))
 }
 
-/// Reads a run for reports: the folder, or its records.jsonl or run.json.
+/// Reads a run: the folder, or its records.jsonl or run.json.
 pub fn load(path: &Path) -> Result<Loaded> {
+    load_as(path, |_, r| r)
+}
+
+/// The same for runs that need not fit into memory: of each record stays what `keep` makes of it.
+pub fn load_as<T: Send>(path: &Path, keep: impl Fn(&Run, Record) -> T + Sync) -> Result<Loaded<T>> {
     let dir = match path.file_name().and_then(|n| n.to_str()) {
         Some(RUN | RECORDS) => path.parent().unwrap_or(Path::new(".")),
         _ => path,
@@ -136,7 +146,7 @@ pub fn load(path: &Path) -> Result<Loaded> {
         return Err(Error::usage(format!("{} {why}", dir.display())));
     }
     let run = read_run(dir)?;
-    let (records, _) = read_records(&dir.join(RECORDS), false)?;
+    let (records, _) = read_records(&dir.join(RECORDS), false, |r| keep(&run, r))?;
     Ok(Loaded { name: dir.display().to_string(), run, records })
 }
 
@@ -152,41 +162,75 @@ fn read_run(dir: &Path) -> Result<Run> {
     Ok(run)
 }
 
-/// All records, and the length of the whole lines. With `repair`, an incomplete last line is left out instead of being
-/// an error.
-fn read_records(path: &Path, repair: bool) -> Result<(Vec<Record>, u64)> {
-    let file = File::open(path).map_err(|e| Error::usage(format!("{}: {e}", path.display())))?;
-    let mut lines = BufReader::new(file);
-    let (mut records, mut good, mut number) = (Vec::new(), 0, 0);
-    let mut seen = std::collections::HashSet::new();
+/// What `keep` makes of each record, and the length of the whole lines. With `repair`, an incomplete last line is left
+/// out instead of being an error.
+fn read_records<T: Send>(path: &Path, repair: bool, keep: impl Fn(Record) -> T + Sync) -> Result<(Vec<T>, u64)> {
+    let bad = |number: usize, what: &str| Error::usage(format!("{}:{number}: {what}", path.display()));
+    let cannot = |e: std::io::Error| Error::usage(format!("{}: {e}", path.display()));
+    let mut file = BufReader::with_capacity(1 << 20, File::open(path).map_err(cannot)?);
+    let (mut kept, mut seen, mut good, mut number) = (Vec::new(), HashSet::new(), 0, 0);
+    let mut lines = Lines::read(&mut file).map_err(cannot)?;
     loop {
-        let mut line = Vec::new();
-        let read = lines.by_ref().take(MAX_LINE).read_until(b'\n', &mut line);
-        let n = read.map_err(|e| Error::usage(format!("{}: {e}", path.display())))?;
-        if n == 0 {
-            return Ok((records, good));
-        }
-        number += 1;
-        let bad = |what: String| Error::usage(format!("{}:{number}: {what}", path.display()));
-        if line.last() != Some(&b'\n') {
-            if n as u64 == MAX_LINE {
-                return Err(bad("the line is too long for a record".into()));
+        // The next lines are read while these are taken apart.
+        let one = |line: &Vec<u8>| record(line).map(|r| (r.key(), keep(r)));
+        let (records, next) =
+            rayon::join(|| lines.whole.par_iter().map(one).collect::<Vec<_>>(), || Lines::read(&mut file));
+        for record in records {
+            number += 1;
+            let (key, record) = record.map_err(|what| bad(number, &what))?;
+            if let Some((case, impl_name, _)) = seen.replace(key) {
+                return Err(bad(number, &format!("a second record of {case} {impl_name}")));
             }
-            if repair {
-                return Ok((records, good));
+            kept.push(record);
+        }
+        good += lines.whole.iter().map(|l| l.len() as u64).sum::<u64>();
+        match lines.cut_off {
+            Some(MAX_LINE) => return Err(bad(number + 1, "the line is too long for a record")),
+            Some(_) if !repair => {
+                return Err(bad(number + 1, "the last line is cut off; `kmark run --out DIR --resume` mends it"));
             }
-            return Err(bad("the last line is cut off; `kmark run --out DIR --resume` mends it".into()));
+            None if !lines.whole.is_empty() => lines = next.map_err(cannot)?,
+            _ => return Ok((kept, good)),
         }
-        let text = std::str::from_utf8(&line).map_err(|_| bad("not text".into()))?;
-        check_schema(text).map_err(bad)?;
-        let record: Record = serde_json::from_str(text).map_err(|e| bad(one_line(&e)))?;
-        record.validate().map_err(bad)?;
-        if !seen.insert(record.key()) {
-            return Err(bad(format!("a second record of {} {}", record.case, record.impl_name)));
-        }
-        records.push(record);
-        good += n as u64;
     }
+}
+
+/// Some lines of a file.
+#[derive(Default)]
+struct Lines {
+    whole: Vec<Vec<u8>>,
+    /// The length of a last one that has no end.
+    cut_off: Option<u64>,
+}
+
+impl Lines {
+    /// The next lines; none where the file ends.
+    fn read(file: &mut impl BufRead) -> std::io::Result<Lines> {
+        let (mut lines, mut length) = (Lines::default(), 0);
+        while length < BATCH {
+            let mut line = Vec::new();
+            length += file.by_ref().take(MAX_LINE).read_until(b'\n', &mut line)?;
+            match line.last() {
+                None => break,
+                Some(b'\n') => lines.whole.push(line),
+                Some(_) => {
+                    lines.cut_off = Some(line.len() as u64);
+                    break;
+                }
+            }
+        }
+        Ok(lines)
+    }
+}
+
+fn record(line: &[u8]) -> std::result::Result<Record, String> {
+    let record = Record::parse(line).map_err(|e| match std::str::from_utf8(line) {
+        Err(_) => "not text".to_string(),
+        // A line of another version need not be a record of this one.
+        Ok(text) => check_schema(text).err().unwrap_or_else(|| one_line(&e)),
+    })?;
+    record.validate()?;
+    Ok(record)
 }
 
 /// Says "another schema version" rather than which field of it is missing.

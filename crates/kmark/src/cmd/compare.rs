@@ -19,7 +19,7 @@ pub fn run(args: CompareArgs) -> Result<u8> {
         return Err(Error::usage(format!("the runs have no row with times{why}; `kmark report` shows what they have")));
     }
     if !args.quiet {
-        let options = Options { baseline: None, color: super::color(), width: super::terminal_width() };
+        let options = Options { color: super::color(), width: super::terminal_width(), ..Options::default() };
         print(&report::render(&args.format, &compared, &options))?;
     }
     let broken = exit_code(compared.rows.iter().filter_map(|r| r.status), false);

@@ -3,30 +3,28 @@
 use super::print;
 use crate::cli::ReportArgs;
 use crate::error::{Error, Result};
-use crate::report::{Options, RunData, render};
-use crate::store::load;
+use crate::report::against::judge;
+use crate::report::columns::{self, Column};
+use crate::report::rows::Row;
+use crate::report::{Format, Options, RunData, UNITS, chosen, format};
+use crate::store::{Loaded, load_as};
+use indexmap::IndexSet;
 use kmark_core::spelling::unknown;
 use std::io::Write;
 
 pub fn run(args: ReportArgs) -> Result<u8> {
-    let loaded = args.runs.iter().map(|p| load(p)).collect::<Result<Vec<_>>>()?;
-    if let Some(name) = &args.baseline {
-        let mut known: Vec<&str> = loaded.iter().flat_map(|l| l.records.iter().map(|r| r.impl_name.as_str())).collect();
-        known.sort();
-        known.dedup();
-        if !known.contains(&name.as_str()) {
-            return Err(Error::usage(unknown("baseline", name, known)));
-        }
+    let format = format(&args.format);
+    if !format.has_columns && (!args.columns.is_empty() || args.unit.is_some()) {
+        return Err(Error::usage(format!("--format {} has no columns to choose and no unit", format.name)));
     }
-    let runs: Vec<RunData> =
-        loaded.iter().map(|l| RunData { name: &l.name, run: &l.run, records: &l.records }).collect();
-    let to_file = args.out.is_some();
-    let options = Options {
-        baseline: args.baseline.clone(),
-        color: !to_file && super::color(),
-        width: if to_file { None } else { super::terminal_width() },
-    };
-    let text = render(&args.format, &runs, &options);
+    let mut loaded = load(&args, format)?;
+    let kept: Vec<Vec<Row>> = loaded.iter_mut().map(|l| std::mem::take(&mut l.records)).collect();
+    let mut runs: Vec<RunData> = Vec::new();
+    for (l, rows) in loaded.iter().zip(kept) {
+        runs.push(RunData { name: &l.name, run: &l.run, rows });
+    }
+    let options = options(&args, &mut runs)?;
+    let text = (format.render)(&runs, &options);
     match &args.out {
         None => print(&text)?,
         Some(path) => std::fs::OpenOptions::new()
@@ -37,4 +35,55 @@ pub fn run(args: ReportArgs) -> Result<u8> {
             .map_err(|e| Error::usage(format!("--out {}: {e}", path.display())))?,
     }
     Ok(0)
+}
+
+/// The rows of all runs, compared and then filtered: a baseline counts even where it is not shown.
+fn load(args: &ReportArgs, format: &Format) -> Result<Vec<Loaded<Row>>> {
+    let mut runs = Vec::new();
+    for path in &args.runs {
+        let name = path.display().to_string();
+        runs.push(load_as(path, |run, r| Row::new(&name, run, &r, format.samples))?);
+    }
+    if let Some(name) = &args.baseline {
+        let known: IndexSet<&str> = runs.iter().flat_map(|l| &l.records).map(|r| r.impl_name.as_str()).collect();
+        if !known.contains(name.as_str()) {
+            return Err(Error::usage(unknown("baseline", name, known)));
+        }
+    }
+    for l in &mut runs {
+        judge(&mut l.records, args.baseline.as_deref().or(l.run.settings.baseline.as_deref()));
+    }
+    if !args.filter.is_empty() {
+        for l in &mut runs {
+            l.records.retain(|r| chosen(r, &args.filter));
+        }
+        if runs.iter().all(|l| l.records.is_empty()) {
+            return Err(Error::usage(format!("no row is like --filter {}", args.filter.join(" --filter "))));
+        }
+    }
+    Ok(runs)
+}
+
+/// Sorts the rows as asked, and says how they are shown.
+fn options(args: &ReportArgs, runs: &mut [RunData]) -> Result<Options> {
+    let known = columns::all(runs);
+    let column = |word: &String| -> Result<Column> {
+        let found = known.iter().find(|c| c.name() == word).cloned();
+        found.ok_or_else(|| Error::usage(unknown("column", word, known.iter().map(|c| c.name()))))
+    };
+    if let Some(word) = &args.sort {
+        let (name, down) = word.strip_prefix('-').map_or((word.as_str(), false), |name| (name, true));
+        let by = column(&name.to_string())?;
+        for run in runs.iter_mut() {
+            columns::sort(&mut run.rows, &by, down);
+        }
+    }
+    let chosen = args.columns.iter().map(column).collect::<Result<Vec<_>>>()?;
+    let to_file = args.out.is_some();
+    Ok(Options {
+        color: !to_file && super::color(),
+        width: if to_file { None } else { super::terminal_width() },
+        columns: (!chosen.is_empty()).then_some(chosen),
+        unit: args.unit.as_ref().and_then(|name| UNITS.iter().find(|u| u.name == name)).copied(),
+    })
 }

@@ -8,7 +8,7 @@ use crate::device::Choice;
 use crate::error::{Error, Result};
 use crate::host::Workers;
 use crate::plan::{Plan, Planned, plan};
-use crate::report::{self, Options, RunData, rows::noise};
+use crate::report::{self, Options, RunData, against::noise};
 use crate::store::{Loaded, Store};
 use crate::{env, python, roofs, units};
 use kmark_core::record::{Mode, Phases, Record, Run, SCHEMA, Settings, family};
@@ -67,10 +67,12 @@ pub fn run(args: RunArgs) -> Result<u8> {
     phases.start_ns += workers.start_time.as_nanos() as u64;
     phases.worker_ns += workers.busy.as_nanos() as u64;
     run.phases = Some(phases);
-    run.noise_floor = noise(&records);
+    let name = dir.display().to_string();
+    let rows = RunData::new(&name, &run, &records, args.baseline.as_deref()).rows;
+    run.noise_floor = noise(&rows);
     run.finished = Some(jiff::Timestamp::now().to_string());
     store.write_run(&run)?;
-    show(&args, &dir.display().to_string(), &run, &records)?;
+    show(&args, RunData { name: &name, run: &run, rows })?;
     Ok(super::end(records.iter().map(|r| (r.status, r.message.as_str())), args.selection.strict))
 }
 
@@ -261,12 +263,11 @@ fn line(case: &str, records: &[Record]) -> String {
     format!("{case}  {}", parts.join(", "))
 }
 
-fn show(args: &RunArgs, name: &str, run: &Run, records: &[Record]) -> Result<()> {
-    let data = [RunData { name, run, records }];
-    let options = Options { baseline: args.baseline.clone(), color: super::color(), width: super::terminal_width() };
-    match (args.json, args.quiet) {
-        (true, _) => super::print(&report::render("json", &data, &options)),
-        (false, false) => super::print(&report::render("table", &data, &options)),
-        (false, true) => Ok(()),
+fn show(args: &RunArgs, data: RunData) -> Result<()> {
+    let options = Options { color: super::color(), width: super::terminal_width(), ..Options::default() };
+    let format = report::format(if args.json { "json" } else { "table" });
+    match args.quiet && !args.json {
+        true => Ok(()),
+        false => super::print(&(format.render)(&[data], &options)),
     }
 }

@@ -1,7 +1,8 @@
 //! Two sides of runs as a table, as Markdown for a pull request, as JSON.
 
 use super::Options;
-use super::rows::mark;
+use super::against::mark;
+use super::markdown::cell;
 use super::table::{paint, table};
 use crate::compare::{Compared, Outcome, Row};
 use crate::units;
@@ -45,8 +46,6 @@ fn terminal(compared: &Compared, options: &Options) -> String {
 }
 
 fn markdown(compared: &Compared) -> String {
-    // A bar or a line break inside a cell would end it.
-    let cell = |text: &str| text.replace('|', "\\|").replace(['\n', '\r'], " ").replace('<', "&lt;");
     let mut text = format!("**{}**\n", summary(compared));
     if !compared.differences.is_empty() {
         text.push_str("\n| differs | base | new |\n|---|---|---|\n");

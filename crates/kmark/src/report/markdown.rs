@@ -1,11 +1,13 @@
-//! Markdown: a table per op, the geometric mean over its distinct shapes, and the failures.
+//! Markdown: an overview, a table per op, the geometric mean over its distinct shapes, and the failures.
 
-use super::rows::{Row, counts, explained, loose, mark, noise, rows, summaries};
-use super::table::rate;
+use super::against::{mark, noise};
+use super::columns::{Column, for_people};
+use super::rows::Row;
+use super::summary::{Summary, counts, explained, grouped, loose, summaries};
 use super::{Options, RunData};
 use crate::units;
-use kmark_core::tally::Grade;
-use std::fmt::Write;
+use kmark_core::stats::{geomean, median};
+use std::fmt::{Result, Write};
 
 pub fn render(runs: &[RunData], options: &Options) -> String {
     let mut text = String::new();
@@ -15,11 +17,16 @@ pub fn render(runs: &[RunData], options: &Options) -> String {
     text
 }
 
-fn one(data: &RunData, options: &Options, text: &mut String) -> std::fmt::Result {
-    let rows = rows(data, options);
+/// A bar or a line break inside a cell would end it, and a tag would be obeyed.
+pub fn cell(text: &str) -> String {
+    text.replace('|', "\\|").replace(['\n', '\r'], " ").replace('<', "&lt;")
+}
+
+fn one(data: &RunData, options: &Options, text: &mut String) -> Result {
+    let rows = &data.rows;
     let run = data.run;
     writeln!(text, "# {}: {}\n", run.selection.join(", "), run.device.name)?;
-    let counts: Vec<String> = counts(&rows).iter().map(|(status, n)| format!("{n} {status}")).collect();
+    let counts: Vec<String> = counts(rows).iter().map(|(status, n)| format!("{n} {status}")).collect();
     writeln!(text, "- {} ({}), kmark {}, {}", run.device.name, run.device.id, run.kmark, run.started)?;
     writeln!(text, "- mode {}, seed {}, rows: {}", run.settings.mode.word(), run.settings.seed, counts.join(", "))?;
     if let Some(r) = &run.roofs {
@@ -30,66 +37,77 @@ fn one(data: &RunData, options: &Options, text: &mut String) -> std::fmt::Result
             writeln!(text, "- measured {dtype} matrix roof: {}", units::flops(*flops))?;
         }
     }
-    if let Some(floor) = noise(data.records) {
+    if let Some(floor) = noise(rows) {
         writeln!(text, "- A/A noise of this run: {}", units::percent(floor))?;
     }
-    let mut ops: Vec<&str> = rows.iter().map(|r| r.op.as_str()).collect();
-    ops.sort();
-    ops.dedup();
-    let all = summaries(&rows);
-    for op in ops {
-        writeln!(text, "\n## {op}\n")?;
-        writeln!(text, "| case | impl | status | time | ± | rate | of roof | × base | verdict | sees |")?;
-        writeln!(text, "|---|---|---|---:|---:|---:|---:|---:|---|---:|")?;
-        for r in rows.iter().filter(|r| r.op == op) {
-            line(r, text)?;
-        }
+    let columns = options.columns.clone().unwrap_or_else(for_people);
+    let all = summaries(rows);
+    let by_op = grouped(rows.iter(), |r| r.op.as_str());
+    if by_op.len() > 1 {
+        overview(rows, text)?;
+    }
+    for (op, rows) in by_op {
+        writeln!(text, "\n## {}\n", cell(op))?;
+        table(&rows, &columns, options, text)?;
         for s in all.iter().filter(|s| s.op == op) {
-            write!(text, "\n**{}** on {}: ", s.impl_name, s.of)?;
-            if s.cases > 0 {
-                let (mean, base) = (units::digits(s.geomean), &s.baseline);
-                let mark = mark(s.same_contract, s.same_grade);
-                write!(text, "geomean {mean}× of {base}{mark}, shapes: {}, ", s.cases)?;
-                write!(text, "faster: {}, slower: {}, ", s.faster, s.slower)?;
-            }
-            writeln!(text, "failures: {}", s.failures)?;
+            mean(s, text)?;
         }
-        let notes = explained(rows.iter().filter(|r| r.op == op));
+        let rows = || rows.iter().copied();
+        let (notes, loose) = (explained(rows()), loose(rows()));
+        if !loose.is_empty() {
+            let words = loose.join("; ");
+            writeln!(text, "\n‡ loose: intermediates are rounded to 16 bits; {words} what one rounding allows.")?;
+        }
+        if rows().filter_map(|r| r.time.as_ref()).any(|t| t.throttled > 0.5) {
+            writeln!(text, "\n† most samples were taken while the clocks were held down.")?;
+        }
         if !notes.is_empty() {
             writeln!(text)?;
         }
-        let loose = loose(rows.iter().filter(|r| r.op == op));
-        if !loose.is_empty() {
-            let words = loose.join("; ");
-            writeln!(text, "\nLoose: intermediates are rounded to 16 bits; {words} what one rounding allows.")?;
-        }
         for (r, words) in notes {
-            let words = words.replace('|', "\\|");
-            writeln!(text, "- {} `{}` {}: {words}", r.status, r.case, r.impl_name)?;
+            writeln!(text, "- {} `{}` {}: {}", r.status, r.case, cell(&r.impl_name), cell(&words))?;
         }
     }
     Ok(())
 }
 
-fn line(r: &Row, text: &mut String) -> std::fmt::Result {
-    let grade = if r.grade == Some(Grade::Loose) { " (loose)" } else { "" };
-    write!(text, "| {} | {} | {}{grade} |", r.case, r.impl_name, r.status)?;
-    match &r.time {
-        None => write!(text, " | | | |")?,
-        Some(t) => {
-            let roof = t.of_roof.map(units::percent).unwrap_or_default();
-            let flag = if t.impossible { " impossible" } else { "" };
-            let spread = units::percent((t.hi_ns - t.lo_ns) / 2.0 / t.time_ns);
-            write!(text, " {} | {spread} | {} | {roof}{flag} |", units::time(t.time_ns), rate(t))?;
-        }
+fn table(rows: &[&Row], columns: &[Column], options: &Options, text: &mut String) -> Result {
+    let heads: Vec<&str> = columns.iter().map(|c| c.head()).collect();
+    let rules: Vec<&str> = columns.iter().map(|c| if c.is_number() { "---:" } else { "---" }).collect();
+    writeln!(text, "| {} |\n|{}|", heads.join(" | "), rules.join("|"))?;
+    for r in rows {
+        let cells: Vec<String> = columns.iter().map(|c| cell(&c.shown(r, options.unit))).collect();
+        writeln!(text, "| {} |", cells.join(" | "))?;
     }
-    match &r.against {
-        None => writeln!(text, " | | |"),
-        Some(a) => {
-            let mark = mark(a.same_contract, a.same_grade);
-            let sees = a.comparison.visible.map(units::sees).unwrap_or_default();
-            let (speedup, word) = (units::digits(a.comparison.speedup), a.comparison.verdict.word());
-            writeln!(text, " {speedup}×{mark} | {word} | {sees} |")
-        }
+    Ok(())
+}
+
+/// How each impl does on each op, all shapes and dtypes together.
+fn overview(rows: &[Row], text: &mut String) -> Result {
+    writeln!(text, "\n## Overview\n")?;
+    writeln!(
+        text,
+        "| op | impl | rows | timed | failed | geomean × base | median of roof |\n|---|---|---:|---:|---:|---:|---:|"
+    )?;
+    for ((op, impl_name), rows) in grouped(rows.iter(), |r| (&r.op, &r.impl_name)) {
+        let speedups: Vec<f64> = rows.iter().filter_map(|r| Some(r.against.as_ref()?.comparison.speedup)).collect();
+        let roofs: Vec<f64> = rows.iter().filter_map(|r| r.time.as_ref()?.of_roof).collect();
+        let mean = if speedups.is_empty() { String::new() } else { format!("{}×", units::digits(geomean(&speedups))) };
+        let roof = if roofs.is_empty() { String::new() } else { units::percent(median(&roofs)) };
+        let timed = rows.iter().filter(|r| r.time.is_some()).count();
+        let failed = rows.iter().filter(|r| r.failure).count();
+        let (op, impl_name) = (cell(op), cell(impl_name));
+        writeln!(text, "| {op} | {impl_name} | {} | {timed} | {failed} | {mean} | {roof} |", rows.len())?;
     }
+    Ok(())
+}
+
+fn mean(s: &Summary, text: &mut String) -> Result {
+    write!(text, "\n**{}** on {}: ", cell(&s.impl_name), cell(&s.of))?;
+    if s.cases > 0 {
+        let (mean, base, mark) = (units::digits(s.geomean), cell(&s.baseline), mark(s.same_contract, s.same_grade));
+        write!(text, "geomean {mean}× of {base}{mark}, shapes: {}, ", s.cases)?;
+        write!(text, "faster: {}, slower: {}, ", s.faster, s.slower)?;
+    }
+    writeln!(text, "failures: {}", s.failures)
 }

@@ -1,47 +1,91 @@
-//! Reports: pure functions of runs and records. A format is a file here and a row in `FORMATS`.
+//! Reports: pure functions of runs and rows. A format is a file here and a row in `FORMATS`.
 
+pub mod against;
+pub mod columns;
 pub mod compared;
 mod csv;
 mod json;
 mod markdown;
 pub mod rows;
+mod summary;
 mod table;
 
+use columns::Column;
 use kmark_core::record::{Record, Run};
+use kmark_core::spelling::matches;
+use rows::Row;
 
 /// A run as a report sees it.
 pub struct RunData<'a> {
     pub name: &'a str,
     pub run: &'a Run,
-    pub records: &'a [Record],
+    pub rows: Vec<Row>,
+}
+
+impl<'a> RunData<'a> {
+    /// Of records that are in memory.
+    pub fn new(name: &'a str, run: &'a Run, records: &[Record], baseline: Option<&str>) -> RunData<'a> {
+        let mut rows: Vec<Row> = records.iter().map(|r| Row::new(name, run, r, 0)).collect();
+        against::judge(&mut rows, baseline.or(run.settings.baseline.as_deref()));
+        RunData { name, run, rows }
+    }
 }
 
 #[derive(Default)]
 pub struct Options {
-    /// The impl that speed-ups refer to instead of the run's own; without either, each case has its own.
-    pub baseline: Option<String>,
     pub color: bool,
     /// Columns of the terminal; `None` means as wide as it takes.
     pub width: Option<u16>,
+    /// What is shown of a row instead of what the format shows by itself.
+    pub columns: Option<Vec<Column>>,
+    /// Of times, instead of one that keeps them readable.
+    pub unit: Option<Unit>,
 }
+
+/// A unit of time.
+#[derive(Clone, Copy)]
+pub struct Unit {
+    pub name: &'static str,
+    pub sign: &'static str,
+    pub ns: f64,
+    /// Places behind the point, where it is written for programs.
+    pub decimals: usize,
+}
+
+pub static UNITS: [Unit; 4] = [
+    Unit { name: "ns", sign: "ns", ns: 1.0, decimals: 1 },
+    Unit { name: "us", sign: "µs", ns: 1e3, decimals: 4 },
+    Unit { name: "ms", sign: "ms", ns: 1e6, decimals: 7 },
+    Unit { name: "s", sign: "s", ns: 1e9, decimals: 10 },
+];
 
 pub struct Format {
     pub name: &'static str,
     pub render: fn(&[RunData], &Options) -> String,
+    /// Whether `columns` and `unit` mean anything to it.
+    pub has_columns: bool,
+    /// How many samples of a record it shows.
+    pub samples: usize,
 }
 
 pub static FORMATS: &[Format] = &[
-    Format { name: "table", render: table::render },
-    Format { name: "markdown", render: markdown::render },
-    Format { name: "csv", render: csv::render },
-    Format { name: "json", render: json::render },
+    Format { name: "table", render: table::render, has_columns: true, samples: 0 },
+    Format { name: "markdown", render: markdown::render, has_columns: true, samples: 0 },
+    Format { name: "csv", render: csv::render, has_columns: true, samples: 0 },
+    Format { name: "json", render: json::render, has_columns: false, samples: 0 },
+    Format { name: "jsonl", render: csv::render_lines, has_columns: true, samples: 0 },
 ];
 
 pub fn names() -> Vec<&'static str> {
     FORMATS.iter().map(|f| f.name).collect()
 }
 
-pub fn render(format: &str, runs: &[RunData], options: &Options) -> String {
-    let format = FORMATS.iter().find(|f| f.name == format).expect("the command line knows the formats");
-    (format.render)(runs, options)
+pub fn format(name: &str) -> &'static Format {
+    FORMATS.iter().find(|f| f.name == name).expect("the command line knows the formats")
+}
+
+/// Whether a row's case, op or impl is like one of the patterns.
+pub fn chosen(r: &Row, filter: &[String]) -> bool {
+    let like = |p: &String| [&r.case, &r.impl_name, &r.op].into_iter().any(|name| matches(p, name));
+    filter.is_empty() || filter.iter().any(like)
 }

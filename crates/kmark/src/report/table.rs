@@ -1,37 +1,51 @@
 //! The table for terminals.
 
-use super::rows::{Row, Summary, Time, counts, explained, loose, mark, noise, rows, summaries};
+use super::against::{mark, noise};
+use super::columns::{Column, for_people};
+use super::rows::Row;
+use super::summary::{Summary, counts, explained, loose, summaries};
 use super::{Options, RunData};
 use crate::units;
 use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table};
-use kmark_core::tally::Grade;
 use kmark_core::verdict::Verdict;
-use std::ops::Range;
 
 pub fn render(runs: &[RunData], options: &Options) -> String {
     runs.iter().map(|run| one(run, options)).collect::<Vec<_>>().join("\n")
 }
 
 fn one(data: &RunData, options: &Options) -> String {
-    let rows = rows(data, options);
-    let header = ["case", "impl", "status", "time", "±", "rate", "of roof", "× base", "verdict"];
+    let rows = &data.rows;
+    let columns = options.columns.clone().unwrap_or_else(for_people);
+    let header: Vec<&str> = columns.iter().map(|c| c.head()).collect();
+    let numbers = (0..columns.len()).filter(|i| columns[*i].is_number());
     let mut last = "";
-    let lines = rows.iter().map(|r| cells(r, std::mem::replace(&mut last, &r.case) == r.case, options));
-    let mut text = table(&header, 3..8, lines, options);
-    text.push_str(&means(&rows, options));
+    let lines = rows.iter().map(|r| {
+        let repeated = std::mem::replace(&mut last, &r.case) == r.case;
+        columns
+            .iter()
+            .map(|c| if repeated && c.name() == "case" { Cell::new("") } else { cell(c, r, options) })
+            .collect()
+    });
+    let mut text = table(&header, numbers, lines, options);
+    text.push_str(&means(rows, options));
     let notes = explained(rows.iter());
     for (r, words) in &notes {
-        text.push_str(&format!("\n{}: {} {}: {words}", r.status, r.case, r.impl_name));
+        text.push_str(&clean(&format!("\n{}: {} {}: {words}", r.status, r.case, r.impl_name)));
     }
     text.push_str(if notes.is_empty() { "\n" } else { "\n\n" });
-    text.push_str(&footer(data, &rows));
+    text.push_str(&clean(&footer(data)));
     text
+}
+
+/// Without what a terminal would obey instead of showing it.
+fn clean(text: &str) -> String {
+    text.replace(|c: char| c.is_control() && c != '\n', "?")
 }
 
 /// Columns `numbers` are set to the right.
 pub fn table(
     header: &[&str],
-    numbers: Range<usize>,
+    numbers: impl Iterator<Item = usize>,
     rows: impl Iterator<Item = Vec<Cell>>,
     options: &Options,
 ) -> String {
@@ -65,66 +79,27 @@ fn means(rows: &[Row], options: &Options) -> String {
         let mean = format!("{}×{mark}", units::digits(s.geomean));
         let counts = [s.cases, s.faster, s.slower, s.failures].map(|n| n.to_string());
         let cells = [&[of.into(), s.impl_name.clone(), mean], &counts[..], std::slice::from_ref(&s.baseline)].concat();
-        cells.into_iter().map(Cell::new).collect()
+        cells.iter().map(|c| Cell::new(clean(c))).collect()
     });
     format!("\n{}", table(&header, 2..7, lines, options))
 }
 
-fn cells(r: &Row, repeated: bool, options: &Options) -> Vec<Cell> {
-    let case = if repeated { "" } else { &r.case };
-    let word = if r.grade == Some(Grade::Loose) { format!("{} ‡", r.status) } else { r.status.to_string() };
-    let status = paint(&word, options, |c| match r.status {
-        "ok" => c.fg(Color::Green),
-        "unsupported" | "unavailable" | "unverified" => c.fg(Color::Yellow),
-        _ => c.fg(Color::Red),
-    });
-    let mut cells = vec![Cell::new(case), Cell::new(&r.impl_name), status];
-    match &r.time {
-        None => cells.extend((0..4).map(|_| Cell::new(""))),
-        Some(t) => {
-            let held = if t.throttled > 0.5 { " †" } else { "" };
-            cells.push(Cell::new(format!("{}{held}", units::time(t.time_ns))));
-            cells.push(Cell::new(units::percent((t.hi_ns - t.lo_ns) / 2.0 / t.time_ns)));
-            cells.push(Cell::new(rate(t)));
-            cells.push(roof(t, options));
-        }
-    }
-    match &r.against {
-        None => cells.extend((0..2).map(|_| Cell::new(""))),
-        Some(a) => {
-            let mark = mark(a.same_contract, a.same_grade);
-            cells.push(Cell::new(format!("{}×{mark}", units::digits(a.comparison.speedup))));
-            let word = match a.comparison.visible {
-                Some(v) => format!("{} (sees {})", a.comparison.verdict.word(), units::sees(v)),
-                None => a.comparison.verdict.word().to_string(),
-            };
-            cells.push(paint(&word, options, |c| match a.comparison.verdict {
-                Verdict::Faster => c.fg(Color::Green),
-                Verdict::Slower => c.fg(Color::Red),
-                Verdict::Same | Verdict::Ambiguous => c.fg(Color::DarkGrey),
-            }));
-        }
-    }
-    cells
-}
-
-/// Work with much arithmetic per byte is rated by arithmetic, the rest by traffic.
-pub fn rate(t: &Time) -> String {
-    if t.gflop_per_s > 20.0 * t.gb_per_s {
-        units::flops(t.gflop_per_s * 1e9)
-    } else {
-        format!("{} GB/s", units::digits(t.gb_per_s))
-    }
-}
-
-fn roof(t: &Time, options: &Options) -> Cell {
-    match t.of_roof {
-        None => Cell::new(""),
-        Some(share) if t.impossible => {
-            paint(&format!("{} impossible", units::percent(share)), options, |c| c.fg(Color::Red))
-        }
-        Some(share) => Cell::new(units::percent(share)),
-    }
+fn cell(column: &Column, r: &Row, options: &Options) -> Cell {
+    let text = clean(&column.shown(r, options.unit)).replace('\n', " ");
+    paint(&text, options, |c| match column.name() {
+        "status" => match r.status {
+            "ok" => c.fg(Color::Green),
+            "unsupported" | "unavailable" | "unverified" => c.fg(Color::Yellow),
+            _ => c.fg(Color::Red),
+        },
+        "of_roof" if r.time.as_ref().is_some_and(|t| t.impossible) => c.fg(Color::Red),
+        "verdict" => match r.against.as_ref().map(|a| a.comparison.verdict) {
+            Some(Verdict::Faster) => c.fg(Color::Green),
+            Some(Verdict::Slower) => c.fg(Color::Red),
+            _ => c.fg(Color::DarkGrey),
+        },
+        _ => c,
+    })
 }
 
 pub fn paint(text: &str, options: &Options, f: impl FnOnce(Cell) -> Cell) -> Cell {
@@ -132,15 +107,17 @@ pub fn paint(text: &str, options: &Options, f: impl FnOnce(Cell) -> Cell) -> Cel
     if options.color { f(cell) } else { cell }
 }
 
-fn footer(data: &RunData, rows: &[Row]) -> String {
+fn footer(data: &RunData) -> String {
+    let rows = &data.rows;
     let counts: Vec<String> = counts(rows).iter().map(|(status, n)| format!("{n} {status}")).collect();
     let mut cases: Vec<&str> = rows.iter().map(|r| r.case.as_str()).collect();
+    cases.sort();
     cases.dedup();
     let mut facts = vec![
         format!("{} cases: {}", cases.len(), counts.join(", ")),
         format!("{}, {}", data.run.device.name, data.run.settings.mode.word()),
     ];
-    if let Some(floor) = noise(data.records) {
+    if let Some(floor) = noise(rows) {
         facts.push(format!("A/A noise {}", units::percent(floor)));
     }
     if let Some(roofs) = &data.run.roofs {

@@ -68,3 +68,29 @@ fn an_impossible_row_is_shown_with_its_time_and_compared_with_nobody() {
     assert!(!naive.contains("cpu/simd"), "nobody is compared with it: {naive}");
     assert!(of("table").contains("impossible: rmsnorm/bf16/m1024-n4096/w-f32 cpu/simd: takes too little"));
 }
+
+#[test]
+fn rows_and_columns_are_chosen_sorted_and_given_a_unit() {
+    let asked = ["--columns", "m,impl,time_ns,speedup", "--filter", "softmax*", "--filter", "rmsnorm", "--unit", "us"];
+    let csv = report("csv", &[&asked[..], &["--sort", "-time_ns"]].concat());
+    let lines: Vec<&str> = csv.lines().collect();
+    assert_eq!(lines[0], "m,impl,time_us,speedup");
+    assert_eq!(lines[1], "8192,cpu/naive,33939.2675,");
+    assert!(lines.last().unwrap().ends_with(",,"), "what has no time comes last: {csv}");
+    let naive = report("csv", &["--columns", "impl,baseline", "--filter", "cpu/simd"]);
+    assert!(naive.contains("cpu/simd,cpu/naive") && !naive.contains("\ncpu/naive"), "a baseline counts unseen: {naive}");
+    let lines = report("jsonl", &asked);
+    let first: serde_json::Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
+    assert_eq!((&first["m"], &first["impl"]), (&1024.into(), &"cpu/naive".into()));
+    assert!(report("table", &asked).contains("33939 µs"));
+    for (wrong, says) in [
+        (["--filter", "gemm"], "no row is like --filter gemm"),
+        (["--sort", "time_n"], "unknown column 'time_n'; did you mean 'time_ns'?"),
+        (["--columns", "time_ns,x"], "unknown column 'x'"),
+        (["--unit", "h"], "invalid value 'h'"),
+    ] {
+        let out = output(&[&["report", RUN], &wrong[..]].concat());
+        let (code, line) = (out.status.code(), text(&out.stderr));
+        assert!(code == Some(2) && line.contains(says) && line.lines().count() == 1, "{wrong:?}: {code:?} {line}");
+    }
+}

@@ -1,0 +1,118 @@
+//! Rows of one case against each other: which of them is the baseline, how much faster the others are, and whether that
+//! is certain.
+
+use super::rows::Row;
+use indexmap::IndexMap;
+use kmark_core::record::{Record, family};
+use kmark_core::verdict::{Comparison, Series, Verdict, aa_difference, compare, noise_floor};
+use serde::Serialize;
+
+#[derive(Serialize)]
+pub struct Against {
+    pub baseline: String,
+    /// A different contract: the ratio compares what is not the same work.
+    pub same_contract: bool,
+    /// One rounds on the way, the other does not.
+    pub same_grade: bool,
+    #[serde(flatten)]
+    pub comparison: Comparison,
+}
+
+/// What a row says in comparisons.
+pub struct Basis {
+    series: Series,
+    group: String,
+    process: String,
+    on_cpu: bool,
+}
+
+impl Basis {
+    pub fn of(r: &Record, series: Series) -> Basis {
+        Basis {
+            series,
+            group: r.group.clone(),
+            process: r.process.clone().unwrap_or_else(|| family(&r.impl_name)),
+            on_cpu: r.device.kind == "cpu",
+        }
+    }
+}
+
+/// Holds the rows of a run against the baseline of their case: the impl of that name, or else the fastest that is not ours.
+pub fn judge(rows: &mut [Row], baseline: Option<&str>) {
+    let mut cases: IndexMap<(&str, &str), Vec<&Row>> = IndexMap::new();
+    for r in rows.iter().filter(|r| r.basis.is_some()) {
+        cases.entry((&r.case, r.mode)).or_default().push(r);
+    }
+    let one = |r: &Row| against(r, cases.get(&(r.case.as_str(), r.mode))?, baseline);
+    let all: Vec<Option<Against>> = rows.iter().map(one).collect();
+    for (row, against) in rows.iter_mut().zip(all) {
+        row.against = against;
+    }
+}
+
+/// The run's A/A noise as a relative difference.
+pub fn noise(rows: &[Row]) -> Option<f64> {
+    let rounds = rows.iter().filter_map(|r| r.basis.as_ref()).map(|b| &b.series.rounds);
+    let aa: Vec<f64> = rounds.filter_map(|rounds| aa_difference(rounds)).collect();
+    noise_floor(&aa).map(f64::exp_m1)
+}
+
+/// Kernels that we wrote ourselves are no baseline while there is another.
+fn is_ours(impl_name: &str) -> bool {
+    ["cpu/", "cuda/"].iter().any(|f| impl_name.starts_with(f))
+}
+
+/// What the same launch on a GPU may differ between two processes, in ns, at the level of a verdict: four standard deviations
+/// of the difference of two offsets of 50 ns each (measured on an H200; METHODOLOGY has the figures).
+const APART_NS: f64 = 280.0;
+
+/// Whether a difference between two rows can be trusted, and up to which difference it cannot. On the CPU, two processes
+/// of the same code differ by where the system puts them: on a busy machine by a quarter and more, round after round,
+/// which no A/A pair inside one of them can show.
+fn apart_ns(a: &Basis, b: &Basis) -> Option<f64> {
+    match a.process == b.process {
+        true => Some(0.0),
+        false => (!a.on_cpu).then_some(APART_NS),
+    }
+}
+
+fn against(r: &Row, peers: &[&Row], baseline: Option<&str>) -> Option<Against> {
+    let mine = r.basis.as_ref()?;
+    let time = |p: &Row| p.basis.as_ref().map_or(f64::INFINITY, |b| b.series.time_ns);
+    let base = match baseline {
+        Some(name) => peers.iter().find(|p| p.impl_name == name)?,
+        None => {
+            let others = peers.iter().filter(|p| !is_ours(&p.impl_name));
+            others.min_by(|a, b| time(a).total_cmp(&time(b))).or_else(|| peers.first())?
+        }
+    };
+    if base.impl_name == r.impl_name {
+        return None;
+    }
+    // Rounds of different groups were not taken in turns: their ratio is shown, but proves nothing; nor does one
+    // between two processes on a CPU.
+    let theirs = base.basis.as_ref()?;
+    let comparison = match apart_ns(mine, theirs) {
+        Some(apart) if theirs.group == mine.group => compare(&mine.series, &theirs.series, apart),
+        _ => {
+            let speedup = theirs.series.time_ns / mine.series.time_ns;
+            Comparison { speedup, lo: speedup, hi: speedup, visible: None, verdict: Verdict::Ambiguous }
+        }
+    };
+    Some(Against {
+        baseline: base.impl_name.clone(),
+        same_contract: base.contract == r.contract,
+        same_grade: base.grade == r.grade,
+        comparison,
+    })
+}
+
+/// What a ratio must be labelled with, because it compares what is not alike.
+pub fn mark(same_contract: bool, same_grade: bool) -> &'static str {
+    match (same_contract, same_grade) {
+        (true, true) => "",
+        (false, true) => " (other contract)",
+        (true, false) => " (other grade)",
+        (false, false) => " (other contract and grade)",
+    }
+}
