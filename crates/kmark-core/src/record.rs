@@ -330,11 +330,6 @@ impl Record {
         Some((time, Series { time_ns: time.value, rounds: rounds(&times) }))
     }
 
-    /// The two visits of each round; a round that was cut short is left out.
-    pub fn rounds(&self) -> Vec<Round> {
-        rounds(&self.visit_times())
-    }
-
     /// The round and the midmean of each visit that took samples.
     fn visit_times(&self) -> Vec<(u32, f64)> {
         let visits = self.by_visit().filter(|(_, samples)| !samples.is_empty());
@@ -342,6 +337,7 @@ impl Record {
     }
 }
 
+/// The two visits of each round; a round that was cut short is left out.
 fn rounds(visits: &[(u32, f64)]) -> Vec<Round> {
     let mut rounds = Vec::new();
     for pair in visits.chunk_by(|a, b| a.0 == b.0) {

@@ -29,7 +29,7 @@ pub enum Command {
     Build(BuildArgs),
     /// Show ops, impls, suites, devices or the cases of a suite
     List(ListArgs),
-    /// Make a table, Markdown, CSV or JSON from the records of a run
+    /// Make a table, Markdown, CSV, JSON, charts or a page from the records of a run
     Report(ReportArgs),
     /// Compare runs: what became faster, slower or wrong; exits with 3 if something became slower
     Compare(CompareArgs),
@@ -234,7 +234,7 @@ pub struct ReportArgs {
     pub runs: Vec<PathBuf>,
     #[arg(long, default_value = "table", value_parser = clap::builder::PossibleValuesParser::new(crate::report::names()))]
     pub format: String,
-    /// Write to this file instead of standard output; it must not exist
+    /// Write to this file instead of standard output; it must not exist. For svg, a folder
     #[arg(long, value_name = "PATH")]
     pub out: Option<PathBuf>,
     /// The impl that speed-ups refer to [default: that of the run]

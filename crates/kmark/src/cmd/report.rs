@@ -6,11 +6,12 @@ use crate::error::{Error, Result};
 use crate::report::against::judge;
 use crate::report::columns::{self, Column};
 use crate::report::rows::Row;
-use crate::report::{Format, Options, RunData, UNITS, chosen, format};
+use crate::report::{Format, Options, Render, RunData, UNITS, chosen, format};
 use crate::store::{Loaded, load_as};
 use indexmap::IndexSet;
 use kmark_core::spelling::unknown;
 use std::io::Write;
+use std::path::Path;
 
 pub fn run(args: ReportArgs) -> Result<u8> {
     let format = format(&args.format);
@@ -24,17 +25,38 @@ pub fn run(args: ReportArgs) -> Result<u8> {
         runs.push(RunData { name: &l.name, run: &l.run, rows });
     }
     let options = options(&args, &mut runs)?;
-    let text = (format.render)(&runs, &options);
-    match &args.out {
-        None => print(&text)?,
-        Some(path) => std::fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .open(path)
-            .and_then(|mut f| f.write_all(text.as_bytes()))
-            .map_err(|e| Error::usage(format!("--out {}: {e}", path.display())))?,
+    match (&format.render, &args.out) {
+        (Render::Text(render), None) => print(&render(&runs, &options))?,
+        (Render::Text(render), Some(path)) => write(path, &render(&runs, &options))?,
+        (Render::Files(_), None) => {
+            return Err(Error::usage(format!("--format {} makes several files; say where: --out DIR", format.name)));
+        }
+        (Render::Files(render), Some(dir)) => write_all(dir, &render(&runs, &options))?,
     }
     Ok(0)
+}
+
+/// A new file; what is there is never overwritten.
+fn write(path: &Path, text: &str) -> Result<()> {
+    let new = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
+    new.and_then(|mut f| f.write_all(text.as_bytes()))
+        .map_err(|e| Error::usage(format!("--out {}: {e}", path.display())))
+}
+
+fn write_all(dir: &Path, files: &[(String, String)]) -> Result<()> {
+    let cannot = |e: std::io::Error| Error::usage(format!("--out {}: {e}", dir.display()));
+    if files.is_empty() {
+        return Err(Error::usage("the runs have no rows to draw; `kmark report` shows what they have"));
+    }
+    std::fs::create_dir_all(dir).map_err(cannot)?;
+    if std::fs::read_dir(dir).map_err(cannot)?.next().is_some() {
+        return Err(Error::usage(format!("--out {} exists and is not empty", dir.display())));
+    }
+    for (name, text) in files {
+        write(&dir.join(name), text)?;
+    }
+    let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
+    print(&(names.join("\n") + "\n"))
 }
 
 /// The rows of all runs, compared and then filtered: a baseline counts even where it is not shown.

@@ -265,9 +265,9 @@ fn line(case: &str, records: &[Record]) -> String {
 
 fn show(args: &RunArgs, data: RunData) -> Result<()> {
     let options = Options { color: super::color(), width: super::terminal_width(), ..Options::default() };
-    let format = report::format(if args.json { "json" } else { "table" });
-    match args.quiet && !args.json {
-        true => Ok(()),
-        false => super::print(&(format.render)(&[data], &options)),
+    match (args.json, args.quiet) {
+        (true, _) => super::print(&report::json(&[data], &options)),
+        (false, false) => super::print(&report::table(&[data], &options)),
+        (false, true) => Ok(()),
     }
 }

@@ -1,15 +1,18 @@
 //! Reports: pure functions of runs and rows. A format is a file here and a row in `FORMATS`.
 
 pub mod against;
+pub mod chart;
 pub mod columns;
 pub mod compared;
 mod csv;
+mod html;
 mod json;
 mod markdown;
 pub mod rows;
 mod summary;
 mod table;
 
+pub use self::{json::render as json, table::render as table};
 use columns::Column;
 use kmark_core::record::{Record, Run};
 use kmark_core::spelling::matches;
@@ -59,21 +62,36 @@ pub static UNITS: [Unit; 4] = [
     Unit { name: "s", sign: "s", ns: 1e9, decimals: 10 },
 ];
 
+type Runs<'a, 'b> = &'a [RunData<'b>];
+
+/// What comes of a report.
+pub enum Render {
+    Text(fn(Runs, &Options) -> String),
+    /// Several files: names and contents.
+    Files(fn(Runs, &Options) -> Vec<(String, String)>),
+}
+
 pub struct Format {
     pub name: &'static str,
-    pub render: fn(&[RunData], &Options) -> String,
+    pub render: Render,
     /// Whether `columns` and `unit` mean anything to it.
     pub has_columns: bool,
     /// How many samples of a record it shows.
     pub samples: usize,
 }
 
+const fn text(name: &'static str, render: fn(Runs, &Options) -> String) -> Format {
+    Format { name, render: Render::Text(render), has_columns: true, samples: 0 }
+}
+
 pub static FORMATS: &[Format] = &[
-    Format { name: "table", render: table::render, has_columns: true, samples: 0 },
-    Format { name: "markdown", render: markdown::render, has_columns: true, samples: 0 },
-    Format { name: "csv", render: csv::render, has_columns: true, samples: 0 },
-    Format { name: "json", render: json::render, has_columns: false, samples: 0 },
-    Format { name: "jsonl", render: csv::render_lines, has_columns: true, samples: 0 },
+    text("table", table::render),
+    text("markdown", markdown::render),
+    text("csv", csv::render),
+    text("jsonl", csv::render_lines),
+    Format { has_columns: false, ..text("json", json::render) },
+    Format { has_columns: false, samples: 256, ..text("html", html::render) },
+    Format { name: "svg", render: Render::Files(chart::files), has_columns: false, samples: 2000 },
 ];
 
 pub fn names() -> Vec<&'static str> {

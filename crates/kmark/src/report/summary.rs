@@ -41,12 +41,14 @@ pub fn grouped<'a, K: Hash + Eq>(
     groups
 }
 
+/// A case's id without its shape.
+pub fn shapeless(case: &str) -> String {
+    let parts = case.split('/').enumerate().filter(|(i, _)| *i != 2);
+    parts.map(|(_, part)| part).collect::<Vec<_>>().join("/")
+}
+
 /// The geometric mean of the speed-ups over shapes, and how many cases failed.
 pub fn summaries(rows: &[Row]) -> Vec<Summary> {
-    let shapeless = |case: &str| {
-        let parts = case.split('/').enumerate().filter(|(i, _)| *i != 2);
-        parts.map(|(_, part)| part).collect::<Vec<_>>().join("/")
-    };
     let mut out = Vec::new();
     for ((of, impl_name), mine) in grouped(rows.iter(), |r| (shapeless(&r.case), &r.impl_name)) {
         let failures = mine.iter().filter(|r| r.failure).count();

@@ -78,7 +78,10 @@ fn rows_and_columns_are_chosen_sorted_and_given_a_unit() {
     assert_eq!(lines[1], "8192,cpu/naive,33939.2675,");
     assert!(lines.last().unwrap().ends_with(",,"), "what has no time comes last: {csv}");
     let naive = report("csv", &["--columns", "impl,baseline", "--filter", "cpu/simd"]);
-    assert!(naive.contains("cpu/simd,cpu/naive") && !naive.contains("\ncpu/naive"), "a baseline counts unseen: {naive}");
+    assert!(
+        naive.contains("cpu/simd,cpu/naive") && !naive.contains("\ncpu/naive"),
+        "a baseline counts unseen: {naive}"
+    );
     let lines = report("jsonl", &asked);
     let first: serde_json::Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
     assert_eq!((&first["m"], &first["impl"]), (&1024.into(), &"cpu/naive".into()));
@@ -92,5 +95,93 @@ fn rows_and_columns_are_chosen_sorted_and_given_a_unit() {
         let out = output(&[&["report", RUN], &wrong[..]].concat());
         let (code, line) = (out.status.code(), text(&out.stderr));
         assert!(code == Some(2) && line.contains(says) && line.lines().count() == 1, "{wrong:?}: {code:?} {line}");
+    }
+}
+
+/// The charts of a run, by file name.
+fn charts(run: &str) -> std::collections::BTreeMap<String, String> {
+    let dir = tempfile::tempdir().unwrap();
+    let out = output(&["report", run, "--format", "svg", "--out", dir.path().to_str().unwrap()]);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let files = std::fs::read_dir(dir.path()).unwrap().map(|f| f.unwrap());
+    let read =
+        |f: std::fs::DirEntry| (f.file_name().into_string().unwrap(), std::fs::read_to_string(f.path()).unwrap());
+    let files: std::collections::BTreeMap<_, _> = files.map(read).collect();
+    let named = text(&out.stdout);
+    assert!(named.lines().all(|name| files.contains_key(name)) && named.lines().count() == files.len(), "{named}");
+    files
+}
+
+#[test]
+fn charts_show_roofs_and_failures() {
+    let files = charts(RUN);
+    let names: Vec<&str> = files.keys().map(|name| name.as_str()).collect();
+    insta::assert_snapshot!(names.join("\n"));
+    let softmax = &files["softmax_comparison_Test_processor.svg"];
+    for part in ["class=\"roof\"", "class=\"hatch\"", ">wrong<", ">unsupported<", "prefers-color-scheme:dark"] {
+        assert!(softmax.contains(part), "{part}");
+    }
+    let out = output(&["report", RUN, "--format", "svg"]);
+    assert!(out.status.code() == Some(2) && text(&out.stderr).contains("--out DIR"));
+}
+
+/// What stands in the element of this id.
+fn inside<'a>(page: &'a str, id: &str) -> &'a str {
+    page.split_once(&format!("id=\"{id}\">")).unwrap().1.split_once("</script>").unwrap().0
+}
+
+#[test]
+fn a_page_holds_everything_and_asks_for_nothing() {
+    let page = report("html", &[]);
+    assert!(!page.contains("http://") && !page.contains("https://") && !page.contains(" src="), "nothing is fetched");
+    let data: serde_json::Value = serde_json::from_str(inside(&page, "data")).unwrap();
+    let details: Vec<serde_json::Value> =
+        inside(&page, "details").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(data["rows"].as_array().unwrap().len(), details.len());
+    let again = "kmark run rmsnorm --device cpu --dtype bf16 --configs 1024x4096 --set w=f32 --set eps=1e-6 --set rstd=no \
+                 --impl cpu/naive --seed 42";
+    assert!(details[0]["command"].as_str().unwrap().starts_with(again), "{}", details[0]["command"]);
+    assert_eq!(details[0]["samples_ns"].as_array().unwrap().len(), 60);
+    let pictures: Vec<String> = serde_json::from_str(inside(&page, "pictures")).unwrap();
+    assert_eq!(pictures.len(), data["charts"].as_array().unwrap().len());
+    let bare = page.len() - ["data", "details", "pictures"].map(|id| inside(&page, id).len()).iter().sum::<usize>();
+    assert!(bare < 1 << 20, "{bare} bytes without data");
+}
+
+#[test]
+fn hostile_strings_stay_strings() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::copy(format!("{RUN}/run.json"), dir.path().join("run.json")).unwrap();
+    let records = std::fs::read_to_string(format!("{RUN}/records.jsonl")).unwrap();
+    let mut lines: Vec<serde_json::Value> = records.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let evil = "=cmd|'/C calc'!A0 </script><script>alert(1)</script><img src=x onerror=alert(2)>]]>\u{1b}[31m";
+    for line in &mut lines {
+        line["impl"] = format!("{evil}{}", line["impl"]).into();
+        line["op"] = format!("../{evil}").into();
+        line["device"]["name"] = evil.into();
+        if line["status"] == "wrong" {
+            line["message"] = evil.repeat(5_000).into();
+        }
+    }
+    let changed: String = lines.iter().map(|l| format!("{l}\n")).collect();
+    std::fs::write(dir.path().join("records.jsonl"), changed).unwrap();
+    let run = dir.path().to_str().unwrap();
+    let page = report_of(run, "html", &[]);
+    assert_eq!(page.matches("<script").count(), 4, "only our own");
+    assert!(!page.contains("<img"));
+    serde_json::from_str::<serde_json::Value>(inside(&page, "data")).unwrap();
+    let pictures: Vec<String> = serde_json::from_str(inside(&page, "pictures")).unwrap();
+    assert!(pictures.iter().all(|svg| !svg.contains("<script") && !svg.contains("<img")));
+    assert!(charts(run).keys().all(|name| !name.contains('/') && name.len() < 255));
+    assert!(!report_of(run, "table", &[]).contains('\u{1b}'), "a terminal obeys nothing");
+    assert!(!report_of(run, "markdown", &[]).contains("<script"));
+    let csv = report_of(run, "csv", &["--columns", "impl"]);
+    assert!(csv.lines().skip(1).all(|l| l.trim_start_matches('"').starts_with("'=")), "{csv}");
+    for (bad, says) in [("NaN", "expected value"), ("1e999", "out of range")] {
+        let broken = records.replacen("4169286.6", bad, 1);
+        std::fs::write(dir.path().join("records.jsonl"), broken).unwrap();
+        let out = output(&["report", run, "--format", "html"]);
+        let line = text(&out.stderr);
+        assert!(out.status.code() == Some(2) && line.contains("records.jsonl:1:") && line.contains(says), "{line}");
     }
 }
