@@ -49,20 +49,41 @@ pub fn table(
     rows: impl Iterator<Item = Vec<Cell>>,
     options: &Options,
 ) -> String {
+    let Some(width) = options.width else { return as_wide_as_it_takes(header, numbers, rows) };
     let mut table = Table::new();
     table.load_style(comfy_table::presets::NOTHING);
-    if let Some(width) = options.width {
-        table.set_width(width);
-        table.set_content_arrangement(ContentArrangement::Dynamic);
-    } else {
-        table.set_content_arrangement(ContentArrangement::Disabled);
-    }
+    table.set_width(width);
+    table.set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(header.iter().map(|h| paint(h, options, |c| c.add_attribute(Attribute::Bold))));
     for i in numbers {
         table.column_mut(i).expect("a column of the header").set_cell_alignment(CellAlignment::Right);
     }
     table.add_rows(rows);
     table.lines().map(|l| l.trim_end().to_string() + "\n").collect()
+}
+
+/// The same into a file or a pipe: nothing is broken and nothing coloured, so that a run of any length takes little memory.
+fn as_wide_as_it_takes(
+    header: &[&str],
+    numbers: impl Iterator<Item = usize>,
+    rows: impl Iterator<Item = Vec<Cell>>,
+) -> String {
+    let numbers: Vec<usize> = numbers.collect();
+    let mut lines: Vec<Vec<String>> = vec![header.iter().map(|h| h.to_string()).collect()];
+    lines.extend(rows.map(|cells| cells.iter().map(|c| c.content()).collect()));
+    let width = |i: usize| lines.iter().map(|line| line[i].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..header.len()).map(width).collect();
+    let padded = |i: usize, text: &str| match numbers.contains(&i) {
+        true => format!(" {text:>0$} ", widths[i]),
+        false => format!(" {text:<0$} ", widths[i]),
+    };
+    let mut out = String::new();
+    for line in &lines {
+        let cells: String = line.iter().enumerate().map(|(i, text)| padded(i, text)).collect();
+        out.push_str(cells.trim_end());
+        out.push('\n');
+    }
+    out
 }
 
 /// What several shapes say together, where there are several.

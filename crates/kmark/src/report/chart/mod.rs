@@ -53,11 +53,17 @@ impl Gpu<'_> {
 }
 
 pub fn all(runs: &[RunData]) -> Vec<Chart> {
-    let mut charts = Vec::new();
+    let mut charts: Vec<Chart> = Vec::new();
+    let mut taken = IndexSet::new();
     for gpu in gpus(runs) {
-        let word = file_word(gpu.name);
+        let mode = if gpu.mode == "cold" { String::new() } else { format!("_{}", gpu.mode) };
+        let word = file_word(gpu.name) + &mode;
         let mut add = |name: String, svg: Option<String>| {
-            charts.extend(svg.map(|svg| Chart { file: format!("{name}_{word}.svg"), svg }));
+            let Some(svg) = svg else { return };
+            // Two names may be one word.
+            let mut names = std::iter::once(String::new()).chain((2..).map(|n| format!("_{n}")));
+            let file = names.find_map(|n| Some(format!("{name}_{word}{n}.svg")).filter(|f| taken.insert(f.clone())));
+            charts.extend(file.map(|file| Chart { file, svg }));
         };
         add("speedup_comparison".into(), speedup::draw(&gpu));
         add("roofline".into(), roofline::draw(&gpu));
