@@ -33,6 +33,8 @@ pub enum Command {
     Report(ReportArgs),
     /// Compare runs: what became faster, slower or wrong; exits with 3 if something became slower
     Compare(CompareArgs),
+    /// Put runs of several machines, GPUs or libraries into one folder, which report and compare take like a run
+    Merge(MergeArgs),
     /// Measure the machine's limits: memory traffic in four patterns, matrix products by dtype
     Roofline(RooflineArgs),
     /// Python libraries to compare with: show, check, install or pack their pinned environments
@@ -229,7 +231,7 @@ pub enum ListWhat {
 
 #[derive(Args)]
 pub struct ReportArgs {
-    /// Folders of runs
+    /// Folders of runs, or of what `kmark merge` made
     #[arg(value_name = "RUN", required = true)]
     pub runs: Vec<PathBuf>,
     #[arg(long, default_value = "table", value_parser = clap::builder::PossibleValuesParser::new(crate::report::names()))]
@@ -285,6 +287,16 @@ pub struct CompareArgs {
     /// Print nothing; the exit code tells
     #[arg(short, long)]
     pub quiet: bool,
+}
+
+#[derive(Args)]
+pub struct MergeArgs {
+    /// Folders of runs, or folders that were merged before
+    #[arg(value_name = "RUN", required = true)]
+    pub runs: Vec<PathBuf>,
+    /// The folder that they go into; new or empty
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
 }
 
 #[derive(Args)]

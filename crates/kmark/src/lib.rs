@@ -7,6 +7,7 @@ mod cli;
 mod cmd;
 mod compare;
 mod host;
+mod merge;
 mod plan;
 mod possible;
 mod processes;
@@ -36,6 +37,7 @@ pub fn main() -> ExitCode {
         Command::List(args) => cmd::list::run(args),
         Command::Report(args) => cmd::report::run(args),
         Command::Compare(args) => cmd::compare::run(args),
+        Command::Merge(args) => cmd::merge::run(args),
         Command::Roofline(args) => cmd::roofline::run(args),
         Command::Baselines(args) => cmd::baselines::run(args, python::families),
         Command::Doctor(args) => cmd::doctor::run(args),

@@ -150,6 +150,18 @@ pub fn load_as<T: Send>(path: &Path, keep: impl Fn(&Run, Record) -> T + Sync) ->
     Ok(Loaded { name: dir.display().to_string(), run, records })
 }
 
+/// The folders of the runs at `path`: itself, or those in it where `kmark merge` made it.
+pub fn folders(path: &Path) -> Result<Vec<PathBuf>> {
+    let cannot = |e: std::io::Error| Error::usage(format!("{}: {e}", path.display()));
+    if !path.is_dir() || path.join(RUN).exists() {
+        return Ok(vec![path.to_path_buf()]);
+    }
+    let inside = std::fs::read_dir(path).map_err(cannot)?.flatten().map(|e| e.path());
+    let mut runs: Vec<PathBuf> = inside.filter(|p| p.join(RUN).exists()).collect();
+    runs.sort();
+    Ok(if runs.is_empty() { vec![path.to_path_buf()] } else { runs })
+}
+
 fn read_run(dir: &Path) -> Result<Run> {
     let path = dir.join(RUN);
     let bad = |what: String| Error::usage(format!("{}: {what}", path.display()));

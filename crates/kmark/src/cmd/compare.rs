@@ -5,12 +5,16 @@ use crate::cli::CompareArgs;
 use crate::compare::compared;
 use crate::error::{Error, Result, SLOWER, UNDECIDED, exit_code};
 use crate::report::{Options, compared as report};
-use crate::store::{Loaded, load};
+use crate::store::{Loaded, folders, load};
 use std::path::{Path, PathBuf};
 
 pub fn run(args: CompareArgs) -> Result<u8> {
     let side = |first: &Path, more: &[PathBuf]| -> Result<Vec<Loaded>> {
-        std::iter::once(first).chain(more.iter().map(PathBuf::as_path)).map(load).collect()
+        let mut runs = Vec::new();
+        for path in std::iter::once(first).chain(more.iter().map(PathBuf::as_path)) {
+            runs.extend(folders(path)?);
+        }
+        runs.iter().map(|path| load(path)).collect()
     };
     let (base, new) = (side(&args.base, &args.more_base)?, side(&args.new, &args.more_new)?);
     let compared = compared(&base, &new, args.threshold.unwrap_or(0.0), &args.filter);

@@ -8,6 +8,7 @@ pub mod completions;
 pub mod doctor;
 mod kernels;
 pub mod list;
+pub mod merge;
 mod progress;
 pub mod report;
 pub mod roofline;

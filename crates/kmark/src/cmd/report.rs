@@ -7,7 +7,7 @@ use crate::report::against::judge;
 use crate::report::columns::{self, Column};
 use crate::report::rows::Row;
 use crate::report::{Format, Options, Render, RunData, UNITS, chosen, format};
-use crate::store::{Loaded, load_as};
+use crate::store::{Loaded, folders, load_as};
 use indexmap::IndexSet;
 use kmark_core::spelling::unknown;
 use std::io::Write;
@@ -63,8 +63,10 @@ fn write_all(dir: &Path, files: &[(String, String)]) -> Result<()> {
 fn load(args: &ReportArgs, format: &Format) -> Result<Vec<Loaded<Row>>> {
     let mut runs = Vec::new();
     for path in &args.runs {
-        let name = path.display().to_string();
-        runs.push(load_as(path, |run, r| Row::new(&name, run, &r, format.samples))?);
+        for folder in folders(path)? {
+            let name = folder.display().to_string();
+            runs.push(load_as(&folder, |run, r| Row::new(&name, run, &r, format.samples))?);
+        }
     }
     if let Some(name) = &args.baseline {
         let known: IndexSet<&str> = runs.iter().flat_map(|l| &l.records).map(|r| r.impl_name.as_str()).collect();

@@ -7,6 +7,7 @@ mod compare;
 mod cuda;
 mod faults;
 mod lists;
+mod merge;
 mod python;
 mod reports;
 mod resume;

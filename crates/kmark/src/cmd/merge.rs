@@ -1,0 +1,22 @@
+//! `kmark merge`: several runs into one folder.
+
+use super::{print, say};
+use crate::cli::MergeArgs;
+use crate::error::Result;
+use crate::merge::{conflicts, merge, write};
+
+pub fn run(args: MergeArgs) -> Result<u8> {
+    let merged = merge(&args.runs)?;
+    write(&merged, &args.out)?;
+    for line in conflicts(&merged) {
+        say(&line);
+    }
+    let mut text = String::new();
+    for (name, run) in &merged {
+        let driver = run.run.environment.get("driver").map(|d| format!(", driver {d}")).unwrap_or_default();
+        text.push_str(&format!("{name}: {}{driver}, {} records\n", run.run.device.name, run.records.len()));
+    }
+    text.push_str(&format!("{} runs in {}\n", merged.len(), args.out.display()));
+    print(&text)?;
+    Ok(0)
+}
