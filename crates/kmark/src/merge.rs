@@ -3,10 +3,10 @@
 //! Nothing is averaged, chosen among or left out.
 
 use crate::error::{Error, Result};
-use crate::store::{Loaded, Store, folders, load};
+use crate::store::{Loaded, MERGED, Store, folders, load};
 use indexmap::IndexMap;
-use kmark_core::record::{Record, Run};
-use std::collections::BTreeMap;
+use kmark_core::record::{Record, Run, SCHEMA};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 /// Runs by name.
@@ -36,7 +36,9 @@ pub fn write(merged: &Merged, out: &Path) -> Result<()> {
         let (mut store, _) = Store::open(&out.join(name), &run.run, false)?;
         store.append(&run.records)?;
     }
-    Ok(())
+    // Last: what was cut off before is no merged folder.
+    std::fs::write(out.join(MERGED), format!("{{\"schema\": {SCHEMA}}}\n"))
+        .map_err(|e| Error::usage(format!("--out {}: {e}", out.display())))
 }
 
 /// What a run is called: its GPU, its start, and a hash of everything that was the same from its beginning to its end;
@@ -76,20 +78,14 @@ fn union(a: Loaded, b: Loaded) -> Result<Loaded> {
     Ok(Loaded { name: first.name, run: first.run, records })
 }
 
-/// What a reader of all of them should know: impls whose code is not the same in all runs that have them on one case.
-pub fn conflicts(merged: &Merged) -> Vec<String> {
-    let mut hashes: BTreeMap<(&str, &str), BTreeMap<&str, Vec<&str>>> = BTreeMap::new();
-    for (name, run) in merged {
-        for r in &run.records {
-            let runs = hashes.entry((&r.op, &r.impl_name)).or_default().entry(&r.impl_hash).or_default();
-            if !runs.contains(&name.as_str()) {
-                runs.push(name);
-            }
+/// Impls whose code is not the same in all runs that have them on one case: a reader should not take them for one thing.
+pub fn other_code(merged: &Merged) -> BTreeSet<&str> {
+    let mut hashes = HashMap::new();
+    let mut differs = BTreeSet::new();
+    for r in merged.values().flat_map(|run| &run.records) {
+        if *hashes.entry(r.key()).or_insert(&r.impl_hash) != &r.impl_hash {
+            differs.insert(r.impl_name.as_str());
         }
     }
-    let differs = hashes.iter().filter(|(_, by_hash)| by_hash.len() > 1);
-    let words = |by_hash: &BTreeMap<&str, Vec<&str>>| {
-        by_hash.iter().map(|(hash, runs)| format!("{hash} in {}", runs.join(", "))).collect::<Vec<_>>().join("; ")
-    };
-    differs.map(|((op, name), by_hash)| format!("{op} {name} has other code: {}", words(by_hash))).collect()
+    differs
 }

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 const RUN: &str = "run.json";
 const RECORDS: &str = "records.jsonl";
+/// What tells a folder of merged runs from any other.
+pub const MERGED: &str = "merged.json";
 /// What run.json is called while it is being written.
 const NEW_RUN: &str = ".run.json.new";
 /// A record has at most some 20,000 samples; a longer line is not one.
@@ -152,14 +154,13 @@ pub fn load_as<T: Send>(path: &Path, keep: impl Fn(&Run, Record) -> T + Sync) ->
 
 /// The folders of the runs at `path`: itself, or those in it where `kmark merge` made it.
 pub fn folders(path: &Path) -> Result<Vec<PathBuf>> {
-    let cannot = |e: std::io::Error| Error::usage(format!("{}: {e}", path.display()));
-    if !path.is_dir() || path.join(RUN).exists() {
+    if !path.join(MERGED).exists() {
         return Ok(vec![path.to_path_buf()]);
     }
-    let inside = std::fs::read_dir(path).map_err(cannot)?.flatten().map(|e| e.path());
-    let mut runs: Vec<PathBuf> = inside.filter(|p| p.join(RUN).exists()).collect();
+    let entries = std::fs::read_dir(path).map_err(|e| Error::usage(format!("{}: {e}", path.display())))?;
+    let mut runs: Vec<PathBuf> = entries.flatten().map(|e| e.path()).filter(|p| p.join(RUN).exists()).collect();
     runs.sort();
-    Ok(if runs.is_empty() { vec![path.to_path_buf()] } else { runs })
+    Ok(runs)
 }
 
 fn read_run(dir: &Path) -> Result<Run> {

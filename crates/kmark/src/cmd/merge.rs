@@ -3,13 +3,15 @@
 use super::{print, say};
 use crate::cli::MergeArgs;
 use crate::error::Result;
-use crate::merge::{conflicts, merge, write};
+use crate::merge::{merge, other_code, write};
 
 pub fn run(args: MergeArgs) -> Result<u8> {
     let merged = merge(&args.runs)?;
     write(&merged, &args.out)?;
-    for line in conflicts(&merged) {
-        say(&line);
+    let differs = other_code(&merged);
+    if !differs.is_empty() {
+        let names: Vec<&str> = differs.into_iter().collect();
+        say(&format!("these have other code in other runs: {}", names.join(", ")));
     }
     let mut text = String::new();
     for (name, run) in &merged {

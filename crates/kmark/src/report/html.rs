@@ -96,7 +96,12 @@ fn row(columns: &[Column], run: usize, r: &Row) -> Json {
         Value::Count(n) => json!(n),
         Value::Number(v, _) | Value::Ns(v) => json!(v),
     };
-    let cells: Vec<String> = columns.iter().map(|c| svg::short(&c.shown(r, None), LONGEST)).collect();
+    let cell = |c: &Column| match c.name() {
+        // Of a run its folder's name; where that lies is in the details.
+        "run" => r.run.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_string(),
+        _ => c.shown(r, None),
+    };
+    let cells: Vec<String> = columns.iter().map(|c| svg::short(&cell(c), LONGEST)).collect();
     let keys: Vec<Json> = columns.iter().map(key).collect();
     json!({"c": cells, "k": keys, "op": r.op, "s": r.status, "m": svg::short(&r.message, LONGEST), "run": run})
 }

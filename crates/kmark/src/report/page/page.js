@@ -147,7 +147,7 @@
     button.onclick = () => sort(i);
     el('head').append(make('th', { scope: 'col', class: c.number ? 'n' : undefined }, button));
   });
-  el('facts').textContent = runs.map((r) => r.device + ' · ' + r.name + ' · ' + r.started + (r.noise ? ' · A/A noise ' + r.noise : '')).join(' | ');
+  el('facts').textContent = runs.map((r) => r.device + ' · ' + r.name + ' · ' + r.started + (r.noise ? ' · A/A noise ' + r.noise : '')).join('\n');
   ['words', 'op', 'status'].forEach((id) => el(id).addEventListener('input', filter));
   el('back').onclick = () => turn(-1);
   el('next').onclick = () => turn(1);
