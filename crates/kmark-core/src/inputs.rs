@@ -109,8 +109,11 @@ mod tests {
         let tile = |at: usize| (0..m * n).filter(move |i| i / n / 128 * 8 + i % n / 128 == at);
         let all = |at: usize, f: &dyn Fn(f64) -> bool| tile(at).all(|i| f(x[i]));
         assert_eq!((0..16).filter(|at| all(*at, &|v| v == 0.0)).count(), 1);
-        let first = |at: usize| x[tile(at).next().expect("not empty")];
-        assert_eq!((0..16).filter(|at| all(*at, &|v| v == first(*at) && v != 0.0)).count(), 1);
+        let tied = |at: usize| {
+            let first = x[tile(at).next().expect("not empty")];
+            all(at, &|v| v == first && v != 0.0)
+        };
+        assert_eq!((0..16).filter(|at| tied(*at)).count(), 1);
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod program;
 mod sample;
 mod tensor_map;
 mod workload;
+mod workspace;
 
 pub use cublaslt::{Matmul, Matrix, Product};
 pub use driver::{Driver, LAUNCH_FAILED, Queue};

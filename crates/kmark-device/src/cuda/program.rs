@@ -4,10 +4,10 @@ use super::declare::declarations;
 use super::directives::{Directives, Machine, Shape};
 use super::driver::{Figure, Function, Module, Queue, TensorMap};
 use super::jit::{self, Source};
-use super::memory::Raw;
 use super::prelude::{For, pack, prelude, slots};
+use super::workspace::Workspace;
 use super::{Cuda, driver::Address};
-use crate::buffer::{Buffers, POISON_BYTE};
+use crate::buffer::Buffers;
 use crate::{Built, Fault, Launch};
 use kmark_core::case::Case;
 use kmark_core::op::Op;
@@ -138,16 +138,9 @@ impl KernelFile<'_> {
         let build_ns = start.elapsed().as_nanos() as f64;
         let steps = shapes.into_iter().map(|(name, shape)| Step::new(&module, name, shape));
         let steps = steps.collect::<Result<Vec<_>, Fault>>()?;
-        let workspace = match self.directives.workspace_bytes(&names).map_err(bad)? {
-            0 => None,
-            bytes => {
-                let zeroed = self.directives.workspace.as_ref().is_some_and(|(_, zeroed)| *zeroed);
-                let raw = Raw::new(cuda.queue(), bytes)?;
-                cuda.queue().set(raw.address, if zeroed { 0 } else { POISON_BYTE }, bytes)?;
-                Some(raw)
-            }
-        };
-        let at = workspace.as_ref().map_or(0, |w| w.address);
+        let zeroed = self.directives.workspace.as_ref().is_some_and(|(_, zeroed)| *zeroed);
+        let workspace = Workspace::new(cuda, self.directives.workspace_bytes(&names).map_err(bad)?, zeroed)?;
+        let at = workspace.as_ref().map_or(0, Workspace::address);
         let args = pack(op, case, &slots(op, case), For::Kernel, &|name| address(buffers, name), at);
         let mut maps = Vec::new();
         for map in &self.directives.maps {
@@ -166,7 +159,7 @@ impl KernelFile<'_> {
             maps,
             built: Built { build_ns: Some(build_ns), kernels, notes, ..Built::default() },
             queue: Arc::clone(cuda.queue()),
-            _workspace: workspace,
+            workspace,
             _buffers: buffers.clone(),
         })
     }
@@ -231,7 +224,7 @@ pub struct Program {
     maps: Vec<TensorMap>,
     built: Built,
     queue: Arc<Queue>,
-    _workspace: Option<Raw>,
+    workspace: Option<Workspace>,
     _buffers: Buffers,
 }
 
@@ -241,6 +234,10 @@ impl Launch for Program {
             step.launch(&self.queue, &mut self.args, &mut self.maps)?;
         }
         Ok(())
+    }
+
+    fn settle(&mut self) -> Result<(), Fault> {
+        self.workspace.as_ref().map_or(Ok(()), Workspace::check)
     }
 
     fn built(&self) -> Built {
