@@ -13,7 +13,8 @@ fn seen(lines: &str, sizes: [u64; 3], attrs: &[(&str, &str)]) -> Result<(Vec<(St
     let attrs: IndexMap<String, String> = attrs.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
     let case = op.case(DType::Bf16, &axes, &attrs, DEFAULT_SEED).unwrap();
     let (directives, tensors) = (Directives::parse(lines)?, op.tensors(&case));
-    let names = directives.names(op, &case, &tensors, Machine::usual("sm_90a"))?;
+    let machine = Machine::usual("sm_90a");
+    let names = directives.names(op, &case, &tensors, &machine)?;
     directives.claims(&names)?;
     for kernel in &directives.kernels {
         kernel.shape(&names)?;

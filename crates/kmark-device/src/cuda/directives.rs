@@ -67,9 +67,11 @@ pub struct Shape {
     pub with: Vec<With>,
 }
 
-/// What expressions may know of a GPU.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// The GPU that code is compiled for, and what expressions may know of it.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Machine {
+    /// As compilers name it.
+    pub arch: String,
     pub sms: u32,
     /// Bytes of shared memory that a block can have.
     pub shared: u32,
@@ -87,7 +89,7 @@ impl Machine {
             "sm_120a" => (170, 99, 96),
             _ => (108, 163, 40),
         };
-        Machine { sms, shared: shared << 10, l2: l2 << 20 }
+        Machine { arch: arch.into(), sms, shared: shared << 10, l2: l2 << 20 }
     }
 }
 
@@ -182,7 +184,7 @@ impl Directives {
         op: &'a Op,
         case: &'a Case,
         tensors: &'a [TensorSpec],
-        machine: Machine,
+        machine: &'a Machine,
     ) -> Result<Names<'a>, String> {
         let functions = self.lets.iter().filter(|l| !l.parameters.is_empty()).cloned().collect();
         let mut names = Names { op, case, tensors, machine, functions, lets: Vec::new() };
@@ -318,7 +320,7 @@ pub struct Names<'a> {
     pub op: &'a Op,
     pub case: &'a Case,
     pub tensors: &'a [TensorSpec],
-    machine: Machine,
+    machine: &'a Machine,
     functions: Vec<Let>,
     /// Values of the file's own.
     pub lets: Vec<(String, i64)>,

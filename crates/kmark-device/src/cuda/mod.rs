@@ -56,7 +56,6 @@ struct Inner {
     ordinal: i32,
     name: String,
     uuid: String,
-    arch: String,
     machine: Machine,
     jit: Jit,
     /// What kernels and oracles may include.
@@ -114,18 +113,18 @@ impl Cuda {
         }
         let (jit, queue) = (Jit::new(cache), Arc::new(queue));
         let machine = Machine {
+            arch,
             sms: get(Attribute::Multiprocessors)? as u32,
             shared: get(Attribute::SharedBytes)? as u32,
             l2: driver.l2_bytes(ordinal)?,
         };
-        let engine = Engine::new(&queue, &jit, &arch, machine.sms, machine.l2 as usize)?;
+        let engine = Engine::new(&queue, &jit, &machine.arch, machine.sms, machine.l2 as usize)?;
         let uuid = driver.device_uuid(ordinal)?;
         Ok(Cuda(Arc::new(Inner {
             ordinal,
             name: driver.device_name(ordinal)?,
             watch: nvml::Watch::start(&uuid),
             uuid,
-            arch,
             machine,
             jit,
             headers,
@@ -137,13 +136,13 @@ impl Cuda {
     }
 
     pub fn arch(&self) -> &str {
-        &self.0.arch
+        &self.0.machine.arch
     }
     pub fn sms(&self) -> u32 {
         self.0.machine.sms
     }
-    pub fn machine(&self) -> Machine {
-        self.0.machine
+    pub fn machine(&self) -> &Machine {
+        &self.0.machine
     }
     fn driver(&self) -> &'static Driver {
         self.0.queue.driver()

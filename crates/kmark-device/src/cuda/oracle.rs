@@ -38,7 +38,7 @@ impl Oracle {
 
     pub(super) fn load(cuda: &Cuda, op: &'static Op, case: &Case, specs: &[TensorSpec]) -> Result<Oracle, Fault> {
         let file = Oracle::file(op, cuda.headers())?;
-        let (image, _) = file.compile(cuda.jit(), cuda.arch(), cuda.machine(), op, case, For::Oracle, "")?;
+        let (image, _) = file.compile(cuda.jit(), cuda.machine(), op, case, For::Oracle, "")?;
         let module = Arc::new(cuda.queue().module(&image)?);
         let bad = |e: String| Fault::new(Status::Unsupported, format!("{}: {e}", file.name));
         let names = file.directives.names(op, case, specs, cuda.machine()).map_err(bad)?;
@@ -61,5 +61,5 @@ impl Oracle {
 /// The compiled oracle of a case for an architecture: the compiler's log.
 pub fn compile_oracle(jit: &Jit, arch: &str, op: &'static Op, case: &Case, headers: Headers) -> Result<String, Fault> {
     let (file, machine) = (Oracle::file(op, headers)?, Machine::usual(arch));
-    file.compile(jit, arch, machine, op, case, For::Oracle, "").map(|(_, log)| log)
+    file.compile(jit, &machine, op, case, For::Oracle, "").map(|(_, log)| log)
 }

@@ -72,18 +72,16 @@ impl KernelFile<'_> {
     pub fn claims(&self, op: &Op, case: &Case) -> Result<(), String> {
         let tensors = op.tensors(case);
         let machine = Machine::usual(self.directives.archs.first().map_or("", |a| a));
-        let names = self.directives.names(op, case, &tensors, machine)?;
+        let names = self.directives.names(op, case, &tensors, &machine)?;
         self.directives.claims(&names)?;
         self.directives.kernels.iter().try_for_each(|k| k.shape(&names).map(drop))
     }
 
-    /// The compiled image for an architecture and the compiler's log; `more` follows the prelude.
-    #[allow(clippy::too_many_arguments)]
+    /// The compiled image for a GPU and the compiler's log; `more` follows the prelude.
     pub fn compile(
         &self,
         jit: &jit::Jit,
-        arch: &str,
-        machine: Machine,
+        machine: &Machine,
         op: &Op,
         case: &Case,
         reader: For,
@@ -105,7 +103,7 @@ impl KernelFile<'_> {
         }
         let folder = self.folder.as_deref();
         let source = Source { name: &self.name, prelude: &before, text, headers: self.headers, folder, flags };
-        jit.compile(&source, arch).map(|c| (c.cubin, c.log))
+        jit.compile(&source, &machine.arch).map(|c| (c.cubin, c.log))
     }
 
     /// Compiles and loads the file and binds it to the case's memory.
@@ -133,7 +131,7 @@ impl KernelFile<'_> {
             },
         };
         let start = Instant::now();
-        let (image, log) = self.compile(cuda.jit(), cuda.arch(), cuda.machine(), op, case, For::Kernel, &more)?;
+        let (image, log) = self.compile(cuda.jit(), cuda.machine(), op, case, For::Kernel, &more)?;
         let module = Arc::new(cuda.queue().module(&image)?);
         let build_ns = start.elapsed().as_nanos() as f64;
         let steps = shapes.into_iter().map(|(name, shape)| Step::new(&module, name, shape));

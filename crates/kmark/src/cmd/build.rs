@@ -92,7 +92,8 @@ fn jobs(args: &BuildArgs, archs: &[String]) -> Result<Vec<Job>> {
             let sizes: Vec<String> = directives.constants.iter().map(|c| format!("{c}{}", case.axis(c))).collect();
             let (name, tensors) = (kernel.map_or("oracle", |k| k.name()), entry.op.tensors(&case));
             for arch in archs.iter().filter(|a| directives.runs_on(a)) {
-                let names = directives.names(entry.op, &case, &tensors, Machine::usual(arch));
+                let machine = Machine::usual(arch);
+                let names = directives.names(entry.op, &case, &tensors, &machine);
                 let own = names.map(|n| n.lets).unwrap_or_default();
                 let key = format!("{name} {} {} {:?} {sizes:?} {own:?} {arch}", case.op, case.dtype, case.attrs);
                 if !seen.insert(key) {
@@ -114,7 +115,7 @@ fn work(jobs: impl Iterator<Item = Job>) -> u8 {
             Some(kernel) => {
                 let file = kernel_file(kernel).expect("only files are compiled");
                 let machine = Machine::usual(&job.arch);
-                file.compile(&jit, &job.arch, machine, job.entry.op, &job.case, For::Kernel, "").map(|(_, log)| log)
+                file.compile(&jit, &machine, job.entry.op, &job.case, For::Kernel, "").map(|(_, log)| log)
             }
             None => compile_oracle(&jit, &job.arch, job.entry.op, &job.case, headers()),
         };
