@@ -46,6 +46,10 @@ impl Layout {
     pub(super) fn property(&self) -> usize {
         self.output(self.tensors)
     }
+    /// Where the findings end, which is where the tallies begin.
+    pub(super) fn end_of_findings(&self) -> usize {
+        self.output(0)
+    }
     /// As it is before a check.
     pub(super) fn fresh(&self) -> Vec<u64> {
         let mut words = vec![0; self.property() + 2];

@@ -29,7 +29,12 @@ impl Raw {
     }
 
     pub fn download<T: bytemuck::Pod>(&self) -> Result<Vec<T>, Fault> {
-        let mut all = vec![T::zeroed(); self.bytes / size_of::<T>()];
+        self.download_first(self.bytes / size_of::<T>())
+    }
+
+    /// The first `count` values.
+    pub fn download_first<T: bytemuck::Pod>(&self, count: usize) -> Result<Vec<T>, Fault> {
+        let mut all = vec![T::zeroed(); count];
         self.queue.download(self.address, bytemuck::cast_slice_mut(&mut all))?;
         Ok(all)
     }

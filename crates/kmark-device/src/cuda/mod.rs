@@ -45,7 +45,7 @@ use kmark_core::case::Case;
 use kmark_core::op::Op;
 use kmark_core::record::{Calibration, Conditions, DeviceId, Status};
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 /// One GPU, its stream, and everything the engine keeps on it. A handle: clones are the same device.
@@ -66,6 +66,8 @@ struct Inner {
     /// What two events cost by themselves, once it is known.
     pair_ns: OnceLock<f64>,
     start: Instant,
+    /// Memory for the words of one check. Kept: taking it and giving it back costs more than a short check.
+    scratch: Mutex<Option<Arc<Raw>>>,
     queue: Arc<Queue>,
 }
 
@@ -131,6 +133,7 @@ impl Cuda {
             engine,
             pair_ns: OnceLock::new(),
             start: Instant::now(),
+            scratch: Mutex::new(None),
             queue,
         })))
     }
@@ -158,6 +161,14 @@ impl Cuda {
     }
     pub fn queue(&self) -> &Arc<Queue> {
         &self.0.queue
+    }
+    /// So many bytes at least, for a check that ends before the next one begins.
+    fn scratch(&self, bytes: usize) -> Result<Arc<Raw>, Fault> {
+        let mut kept = self.0.scratch.lock().unwrap_or_else(|e| e.into_inner());
+        match &*kept {
+            Some(raw) if raw.bytes >= bytes => Ok(Arc::clone(raw)),
+            _ => Ok(Arc::clone(kept.insert(Arc::new(Raw::new(self.queue(), bytes)?)))),
+        }
     }
     fn engine(&self) -> &Engine {
         &self.0.engine

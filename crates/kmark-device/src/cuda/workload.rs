@@ -119,7 +119,7 @@ impl GpuWorkload {
 
     /// Runs the oracle over scratch memory that begins as `words`; what it has become.
     pub(super) fn judge(&self, words: &[u64], of: Option<usize>, ask: Ask) -> Result<Vec<u64>, Fault> {
-        let scratch = Raw::new(self.cuda.queue(), words.len() * 8)?;
+        let scratch = self.cuda.scratch(words.len() * 8)?;
         scratch.upload(bytemuck::cast_slice(words))?;
         if of.is_none() && ask == Ask::Tally {
             self.look_at_bounds(scratch.address)?;
@@ -129,7 +129,7 @@ impl GpuWorkload {
         for step in &self.oracle.kernels {
             step.launch(self.cuda.queue(), &mut args, &mut [])?;
         }
-        scratch.download()
+        scratch.download_first(words.len())
     }
 
     /// Guards and gaps into the scratch memory. Gaps of inputs are inputs.
@@ -354,11 +354,11 @@ impl Workload for GpuWorkload {
     }
 
     fn oversteps(&self) -> Result<Vec<String>, Fault> {
-        let words = self.layout().fresh();
-        let scratch = Raw::new(self.cuda.queue(), words.len() * 8)?;
-        scratch.upload(bytemuck::cast_slice(&words))?;
+        let (words, end) = (self.layout().fresh(), self.layout().end_of_findings());
+        let scratch = self.cuda.scratch(words.len() * 8)?;
+        scratch.upload(bytemuck::cast_slice(&words[..end]))?;
         self.look_at_bounds(scratch.address)?;
-        Ok(self.beside(&scratch.download()?))
+        Ok(self.beside(&scratch.download_first(end)?))
     }
 
     fn disguise(&self, look: Look) -> Result<(), Fault> {
