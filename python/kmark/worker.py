@@ -68,8 +68,8 @@ class Adapters:
             raise Unsupported(f"{function} is an impl of {made.op}, not of {case.op}")
         return made
 
-    def explain(self, error: BaseException) -> tuple[str, str]:
-        return explain(error, self.family)
+    def explain(self, error: BaseException) -> tuple[str, str, str]:
+        return *explain(error, self.family), told(error)
 
 
 def is_file(name: str) -> bool:
@@ -177,6 +177,16 @@ def explain(error: BaseException, family: str) -> tuple[str, str]:
     place = f" ({pathlib.Path(where[-1].filename).name}:{where[-1].lineno})" if where else ""
     return "crashed", text.split("\n")[0] + place
 
+
+def told(error: BaseException) -> str:
+    """The traceback of what went wrong, for the record; what is merely not supported needs none."""
+    if isinstance(error, Unsupported):
+        return ""
+    return "".join(traceback.format_exception(error))[-TOLD:]
+
+
+# Characters of a traceback that are kept: the last ones say what happened.
+TOLD = 8000
 
 # Libraries that no environment of ours has, and why.
 ABSENT = {

@@ -231,6 +231,9 @@ pub struct Record {
     pub notes: Vec<String>,
     /// Why it failed, with the tail of the log; empty otherwise.
     pub message: String,
+    /// Where a Python exception came from, as Python prints it.
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    pub traceback: String,
 }
 
 /// The part of an impl's name before the slash: impls of one family share a worker process. A file is a family of its own,
@@ -411,6 +414,13 @@ pub struct Phases {
     pub worker_ns: u64,
 }
 
+/// A commit, and whether files differed from it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Git {
+    pub commit: String,
+    pub dirty: bool,
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Run {
     pub schema: u32,
@@ -426,10 +436,22 @@ pub struct Run {
     pub settings: Settings,
     pub device: DeviceId,
     pub environment: IndexMap<String, String>,
+    /// Name of the machine, unless it was to be left out.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub host: Option<String>,
+    /// The state of the folder that it was started in, where that is a repository.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub git: Option<Git>,
+    /// Words of the user's, to find it again.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub tags: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub calibration: Option<Calibration>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub roofs: Option<Roofs>,
+    /// Why there are none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub no_roofs: Option<String>,
     /// The run against itself: 95 % quantile of the A/A differences of its rows, as a relative difference.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub noise_floor: Option<f64>,

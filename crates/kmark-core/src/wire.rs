@@ -121,6 +121,9 @@ pub enum Reply {
     Failed {
         status: Status,
         message: String,
+        /// Of a Python exception.
+        #[serde(skip_serializing_if = "String::is_empty", default)]
+        traceback: String,
         busy_ns: u64,
     },
     Bye,

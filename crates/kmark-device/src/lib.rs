@@ -143,11 +143,13 @@ impl<F: FnMut()> Launch for F {
 pub struct Fault {
     pub status: Status,
     pub message: String,
+    /// Of a Python exception; empty otherwise.
+    pub traceback: String,
 }
 
 impl Fault {
     pub fn new(status: Status, message: impl Into<String>) -> Fault {
-        Fault { status, message: message.into() }
+        Fault { status, message: message.into(), traceback: String::new() }
     }
 }
 

@@ -70,13 +70,13 @@ impl Impls for Adapters {
 fn explained(py: Python<'_>, adapters: &Py<PyAny>, error: PyErr, binding: bool) -> Fault {
     let text = error.to_string();
     let said = adapters.call_method1(py, "explain", (error.into_value(py),));
-    let said = said.and_then(|s| s.extract::<(String, String)>(py));
-    let (word, message) = said.unwrap_or_else(|e| (String::new(), format!("{text} ({e})")));
+    let said = said.and_then(|s| s.extract::<(String, String, String)>(py));
+    let (word, message, traceback) = said.unwrap_or_else(|e| (String::new(), format!("{text} ({e})"), String::new()));
     let status: Status = serde_json::from_value(word.into()).unwrap_or(Status::Crashed);
     if status.is_failure() || binding && matches!(status, Status::Unsupported | Status::Unavailable) {
-        return Fault::new(status, message);
+        return Fault { traceback, ..Fault::new(status, message) };
     }
-    Fault::new(Status::Crashed, text)
+    Fault { traceback, ..Fault::new(Status::Crashed, text) }
 }
 
 struct PythonImpl {

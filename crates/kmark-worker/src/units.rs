@@ -51,6 +51,16 @@ pub fn time(ns: f64) -> String {
     scaled(ns, &[(1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns")])
 }
 
+/// A time to wait for: `45 s`, `34 min`, `2 h 5 min`.
+pub fn long(ns: u64) -> String {
+    let (seconds, minutes) = (ns.div_ceil(1_000_000_000), ns.div_ceil(60_000_000_000));
+    match minutes {
+        _ if seconds < 100 => format!("{seconds} s"),
+        m if m < 100 => format!("{m} min"),
+        m => format!("{} h {} min", m / 60, m % 60),
+    }
+}
+
 pub fn bytes(n: u64) -> String {
     const KIB: f64 = 1024.0;
     scaled(n as f64, &[(KIB.powi(4), "TiB"), (KIB.powi(3), "GiB"), (KIB.powi(2), "MiB"), (KIB, "KiB"), (1.0, "B")])

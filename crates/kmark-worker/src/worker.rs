@@ -153,9 +153,9 @@ impl Worker<'_> {
         self.handle(request, &busy).unwrap_or_else(|fault| {
             // A kernel that failed may show only now, and then it is the cause.
             let after = opened(&self.device).and_then(|device| device.wait());
-            let Fault { status, message } =
+            let Fault { status, message, traceback } =
                 after.err().filter(|_| fault.status != Status::Unavailable).unwrap_or(fault);
-            Reply::Failed { status, message, busy_ns: busy() }
+            Reply::Failed { status, message, traceback, busy_ns: busy() }
         })
     }
 

@@ -171,6 +171,7 @@ impl Bench<'_> {
             kernels: Vec::new(),
             notes: Vec::new(),
             message: String::new(),
+            traceback: String::new(),
         };
         let seat = self.seat(&family);
         Turn { imp, family, seat, record, generation: 0, spent_ns: 0, failed: false }

@@ -1,6 +1,10 @@
 //! What may be typed. Meaning is given to it in `plan` and `cmd`.
 
-use crate::units::{parse_bytes, parse_duration, parse_fraction};
+mod baselines;
+mod help;
+
+pub use self::baselines::*;
+use crate::units::{parse_duration, parse_fraction};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use kmark_core::tally::Grade;
 use kmark_core::turns::ROUNDS;
@@ -54,20 +58,14 @@ pub struct Selection {
     /// Suites, ops or suite files (.toml, .json); `kmark list suites` and `kmark list ops` show them
     #[arg(value_name = "SUITE|OP|FILE", default_value = "smoke", hide_default_value = true)]
     pub what: Vec<String>,
+    #[command(flatten)]
+    pub choice: Choice,
     #[arg(long, default_value = "auto", help = "auto, cpu or cuda[:N]")]
     pub device: String,
-    /// Impls to run, `*` stands for anything; may be repeated [default: all]
+    /// Impls to run, `*` stands for anything; may be repeated. Libraries (torch, quack) run only if they are named here, and
+    /// so do files of yours (./mine.cu, ./mine.py:fast) [default: all of ours]
     #[arg(long = "impl", value_name = "PATTERN")]
     pub impls: Vec<String>,
-    /// Only these dtypes, for instance bf16,f32
-    #[arg(long, value_name = "DTYPES", value_delimiter = ',')]
-    pub dtype: Vec<String>,
-    /// Replace an axis or attribute, for instance m=4096,8192 or w=f32; may be repeated
-    #[arg(long, value_name = "NAME=VALUES")]
-    pub set: Vec<String>,
-    /// Replace all axes, for instance 4096x7168,8192x7168
-    #[arg(long, value_name = "CONFIGS", value_delimiter = ',')]
-    pub configs: Vec<String>,
     /// The grade that right answers must have: tight ones are rounded once, loose ones may round intermediates to 16 bits
     #[arg(long, value_enum, default_value = "loose")]
     pub grade: Asked,
@@ -80,6 +78,26 @@ pub struct Selection {
     /// How long one step of one impl may take before it is ended; large cases get more [default: 60s]
     #[arg(long, value_parser = parse_duration, value_name = "TIME")]
     pub deadline: Option<Duration>,
+}
+
+/// Which cases, of those that suites hold, and what is changed in them.
+#[derive(Args, Default)]
+pub struct Choice {
+    /// Only these dtypes, for instance bf16,f32
+    #[arg(long, value_name = "DTYPES", value_delimiter = ',')]
+    pub dtype: Vec<String>,
+    /// Replace an axis or attribute of every case, for instance m=4096,8192 or w=f32; may be repeated
+    #[arg(long, value_name = "NAME=VALUES")]
+    pub set: Vec<String>,
+    /// Replace all axes, for instance 4096x7168,8192x7168
+    #[arg(long, value_name = "CONFIGS", value_delimiter = ',')]
+    pub configs: Vec<String>,
+    /// Only cases like this, by id or op; `*` stands for anything: '*-k512*'; may be repeated
+    #[arg(long, value_name = "PATTERN")]
+    pub filter: Vec<String>,
+    /// No case like this; may be repeated
+    #[arg(long, value_name = "PATTERN")]
+    pub exclude: Vec<String>,
 }
 
 /// A grade, as it is typed.
@@ -99,6 +117,7 @@ impl From<Asked> for Grade {
 }
 
 #[derive(Args)]
+#[command(after_help = help::RUN)]
 pub struct RunArgs {
     #[command(flatten)]
     pub selection: Selection,
@@ -132,6 +151,18 @@ pub struct RunArgs {
     /// Go on with the run in --out that was cut off
     #[arg(long, requires = "out")]
     pub resume: bool,
+    /// Show cases, impls and how long it may take; run nothing
+    #[arg(long, conflicts_with = "resume")]
+    pub dry_run: bool,
+    /// Do not measure the machine's limits; rows have no share of a roof then
+    #[arg(long)]
+    pub no_roofs: bool,
+    /// A word to find the run by, in run.json; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub tag: Vec<String>,
+    /// Leave the machine's name out of run.json
+    #[arg(long)]
+    pub no_host: bool,
     /// Time without checking; the records say `unverified`
     #[arg(long)]
     pub skip_verify: bool,
@@ -150,6 +181,7 @@ pub enum Cache {
 }
 
 #[derive(Args)]
+#[command(after_help = help::VERIFY)]
 pub struct VerifyArgs {
     #[command(flatten)]
     pub selection: Selection,
@@ -226,6 +258,8 @@ pub enum ListWhat {
     Cases {
         #[arg(value_name = "SUITE|OP|FILE", required = true)]
         what: Vec<String>,
+        #[command(flatten)]
+        choice: Choice,
     },
 }
 
@@ -257,11 +291,7 @@ pub struct ReportArgs {
 }
 
 #[derive(Args)]
-#[command(
-    after_help = "Exit codes: 0 no regression; 3 something is slower; 4 cannot tell (--strict); 5 a result became wrong; \
-                        6 a case fails now.\n\n\
-                        In CI: kmark run smoke --out new && kmark compare base new --threshold 3%"
-)]
+#[command(after_help = help::COMPARE)]
 pub struct CompareArgs {
     /// Folder of the run that was before
     pub base: PathBuf,
@@ -312,82 +342,6 @@ pub struct RooflineArgs {
     /// No progress
     #[arg(long, short)]
     pub quiet: bool,
-}
-
-#[derive(Args)]
-pub struct BaselinesArgs {
-    #[command(subcommand)]
-    pub what: BaselinesWhat,
-}
-
-#[derive(Subcommand)]
-pub enum BaselinesWhat {
-    /// Environments, what runs in them, and whether they are installed
-    List {
-        /// Only what has this op
-        #[arg(long, value_name = "OP")]
-        op: Option<String>,
-        /// Print as JSON
-        #[arg(long)]
-        json: bool,
-    },
-    /// Versions found and wanted, and whether each library can be imported
-    Check {
-        /// Environments or families of impls [default: all that are installed]
-        #[arg(value_name = "NAME")]
-        names: Vec<String>,
-        /// Print as JSON
-        #[arg(long)]
-        json: bool,
-    },
-    /// Make environments: download pinned wheels, or take them from a bundle
-    Install(InstallArgs),
-    /// Pack environments for a machine without a network
-    Bundle(BundleArgs),
-}
-
-#[derive(Args)]
-pub struct InstallArgs {
-    /// Environments or families of impls
-    #[arg(value_name = "NAME", required = true)]
-    pub names: Vec<String>,
-    /// The interpreter that they are made with [default: $KMARK_PYTHON, else python3]
-    #[arg(long, value_name = "PATH")]
-    pub python: Option<PathBuf>,
-    /// Take everything from this bundle, and nothing from the network
-    #[arg(long, value_name = "DIR")]
-    pub from: Option<PathBuf>,
-    /// Install torch into the environment instead of using the interpreter's; about 2.7 GB to download
-    #[arg(long)]
-    pub with_torch: bool,
-    /// Replace an environment that is there already
-    #[arg(long)]
-    pub force: bool,
-    /// Only say what would be done
-    #[arg(long)]
-    pub dry_run: bool,
-}
-
-#[derive(Args)]
-pub struct BundleArgs {
-    /// Environments or families of impls
-    #[arg(value_name = "NAME", required = true)]
-    pub names: Vec<String>,
-    /// Folder for the bundle; new or empty
-    #[arg(long, value_name = "DIR")]
-    pub out: PathBuf,
-    /// The size that no part exceeds
-    #[arg(long, value_parser = parse_bytes, default_value = "1GiB", value_name = "SIZE")]
-    pub split: u64,
-    /// How hard to compress, from 0 (quick) to 9 (small)
-    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(0..=9), value_name = "LEVEL")]
-    pub level: u32,
-    /// The Python that it will be installed with
-    #[arg(long, default_value = "3.12", value_name = "VERSION")]
-    pub python_version: String,
-    /// Pack torch as well
-    #[arg(long)]
-    pub with_torch: bool,
 }
 
 #[derive(Args)]

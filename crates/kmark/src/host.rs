@@ -87,12 +87,12 @@ impl Workers {
         let answer = worker.ask(request, limits);
         self.end_orphans();
         match answer {
-            Ok(Reply::Failed { status, message, busy_ns }) => {
+            Ok(Reply::Failed { status, message, traceback, busy_ns }) => {
                 self.busy += Duration::from_nanos(busy_ns);
                 if status == Status::Crashed {
                     self.forget(family); // a fault on a GPU leaves nothing there that works
                 }
-                Err(Fault::new(status, message))
+                Err(Fault { traceback, ..Fault::new(status, message) })
             }
             Ok(reply) => {
                 self.busy += Duration::from_nanos(reply.busy_ns());

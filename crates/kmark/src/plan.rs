@@ -1,13 +1,13 @@
 //! From what was typed to what will be run: cases times impls, everything checked before anything starts.
 
-use crate::cli::Selection;
+use crate::cli::{self, Selection};
 use crate::device::Choice;
 use crate::error::{Error, Result};
 use crate::faults;
 use crate::impls::{impls_of, is_kernel_file, user_kernel};
 use crate::python;
 use crate::suite::{self, Group, Suite};
-use indexmap::IndexMap;
+use indexmap::{IndexMap, IndexSet};
 use kmark_core::case::Case;
 use kmark_core::op::Op;
 use kmark_core::spelling::{matches, unknown};
@@ -31,7 +31,7 @@ pub struct Plan {
 }
 
 pub fn plan(selection: &Selection) -> Result<Plan> {
-    let (cases, budget) = cases(selection)?;
+    let (cases, budget) = cases(&selection.what, &selection.choice, selection.seed)?;
     let device = Choice::parse(&selection.device)?;
     let users = users(&selection.impls, device)?;
     let with_python = check_patterns(&selection.impls, &cases, device)?;
@@ -52,17 +52,17 @@ pub fn plan(selection: &Selection) -> Result<Plan> {
     Ok(Plan { device, items, budget })
 }
 
-/// Cases of the selection, distinct, in order.
-pub fn cases(selection: &Selection) -> Result<(Vec<Case>, Option<Duration>)> {
-    let changes = Changes::parse(selection)?;
+/// Cases of these suites, changed and chosen, distinct, in order; and the longest budget that a suite asks for.
+pub fn cases(what: &[String], choice: &cli::Choice, seed: u64) -> Result<(Vec<Case>, Option<Duration>)> {
+    let changes = Changes::parse(choice)?;
     let (mut cases, mut budget, mut seen) = (Vec::new(), None, HashSet::new());
-    for word in &selection.what {
-        let suite = lookup(word, &selection.dtype)?;
+    for word in what {
+        let suite = lookup(word, &choice.dtype)?;
         budget = budget.max(suite.budget);
         for group in &suite.groups {
             let Some(group) = changes.apply(group) else { continue };
             let of = if group.op == *word { String::new() } else { format!("{word}: ") };
-            for case in group.cases(selection.seed).map_err(|e| Error::usage(format!("{of}{e}")))? {
+            for case in group.cases(seed).map_err(|e| Error::usage(format!("{of}{e}")))? {
                 if seen.insert(case.id.clone()) {
                     cases.push(case);
                 }
@@ -71,9 +71,25 @@ pub fn cases(selection: &Selection) -> Result<(Vec<Case>, Option<Duration>)> {
     }
     changes.check_names(&cases)?;
     if cases.is_empty() {
-        return Err(Error::usage(format!("no case of {} is left after --dtype", selection.what.join(", "))));
+        return Err(Error::usage(format!("no case of {} is left after --dtype", what.join(", "))));
     }
-    Ok((cases, budget))
+    Ok((chosen(cases, choice)?, budget))
+}
+
+/// The cases that `--filter` and `--exclude` leave. A pattern that is like no case is a slip.
+fn chosen(mut cases: Vec<Case>, choice: &cli::Choice) -> Result<Vec<Case>> {
+    let like = |pattern: &String, case: &Case| matches(pattern, &case.id) || matches(pattern, &case.op);
+    for (flag, patterns) in [("filter", &choice.filter), ("exclude", &choice.exclude)] {
+        if let Some(p) = patterns.iter().find(|p| !cases.iter().any(|c| like(p, c))) {
+            return Err(Error::usage(format!("no case is like --{flag} {p}; `kmark list cases` shows them")));
+        }
+    }
+    cases.retain(|c| choice.filter.is_empty() || choice.filter.iter().any(|p| like(p, c)));
+    cases.retain(|c| !choice.exclude.iter().any(|p| like(p, c)));
+    if cases.is_empty() {
+        return Err(Error::usage("no case is left after --filter and --exclude"));
+    }
+    Ok(cases)
 }
 
 /// A suite by name, an op as a suite of its default shapes (and of the wanted dtypes), or a file.
@@ -103,7 +119,7 @@ struct Changes {
 }
 
 impl Changes {
-    fn parse(s: &Selection) -> Result<Changes> {
+    fn parse(s: &cli::Choice) -> Result<Changes> {
         for d in &s.dtype {
             suite::parse_dtype(d).map_err(Error::usage)?;
         }
@@ -145,10 +161,12 @@ impl Changes {
             if op.is_some_and(|op| !has_name(op, name)) {
                 continue;
             }
-            if is_axis(name) && !g.configs.is_empty() {
-                spread_configs(&mut g);
+            match op.and_then(|op| op.axes.iter().position(|a| a.name == name)) {
+                Some(axis) if !g.configs.is_empty() => g.configs = with_axis(&g.configs, axis, values),
+                _ => {
+                    g.values.insert(name.clone(), values.clone());
+                }
             }
-            g.values.insert(name.clone(), values.clone());
         }
         Some(g)
     }
@@ -183,17 +201,18 @@ fn is_axis(name: &str) -> bool {
     kmark_ops::OPS.iter().any(|e| e.op.axes.iter().any(|a| a.name == name))
 }
 
-/// Turns configs into axes by name, so that one of them can be replaced. Distinct values per axis stay.
-fn spread_configs(g: &mut Group) {
-    let Some(entry) = kmark_ops::find(&g.op) else { return };
-    for config in std::mem::take(&mut g.configs) {
-        for (axis, size) in entry.op.axes.iter().zip(config.split('x')) {
-            let values = g.values.entry(axis.name.to_string()).or_default();
-            if !values.iter().any(|v| v == size) {
-                values.push(size.to_string());
+/// Every config with each of these sizes for one axis. The other sizes stay together as they were listed.
+fn with_axis(configs: &[String], axis: usize, sizes: &[String]) -> Vec<String> {
+    let replaced = configs.iter().flat_map(|config| {
+        sizes.iter().map(move |size| {
+            let mut parts: Vec<&str> = config.split('x').collect();
+            if let Some(part) = parts.get_mut(axis) {
+                *part = size;
             }
-        }
-    }
+            parts.join("x")
+        })
+    });
+    replaced.collect::<IndexSet<_>>().into_iter().collect()
 }
 
 /// Whether an impl's name is a file: `./mine.cu:entry` or `./mine.py:function`.
@@ -266,6 +285,15 @@ fn check_patterns(patterns: &[String], cases: &[Case], device: Choice) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_that_were_listed_together_stay_together() {
+        let choice = cli::Choice { set: vec!["m=8".into()], configs: Vec::new(), ..Default::default() };
+        let changes = Changes::parse(&choice).unwrap();
+        let mut group = Group::default_of(kmark_ops::find("gemm").unwrap().op);
+        group.configs = ["1x2x3", "4x5x6", "7x5x6"].map(String::from).to_vec();
+        assert_eq!(changes.apply(&group).unwrap().configs, ["8x2x3", "8x5x6"]);
+    }
 
     #[test]
     fn patterns() {

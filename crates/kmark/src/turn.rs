@@ -39,6 +39,7 @@ impl Turn {
         self.failed = false;
         self.record.status = Status::Ok;
         self.record.message.clear();
+        self.record.traceback.clear();
         self.record.checked = None;
         if let Some(verify) = &mut self.record.verify {
             verify.problems.clear();
@@ -57,6 +58,7 @@ impl Turn {
         }
         self.record.status = fault.status;
         self.record.message = fault.message;
+        self.record.traceback = fault.traceback;
         self.record.samples_ns.clear();
         self.record.clock_mhz.clear();
         self.record.visits.clear();

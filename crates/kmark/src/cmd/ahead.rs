@@ -42,8 +42,11 @@ fn words(selection: &Selection) -> Vec<String> {
             words.extend([format!("--{name}"), value.clone()]);
         }
     };
-    option("dtype", &selection.dtype);
-    option("set", &selection.set);
-    option("configs", &selection.configs);
+    let choice = &selection.choice;
+    option("dtype", &choice.dtype);
+    option("set", &choice.set);
+    option("configs", &choice.configs);
+    option("filter", &choice.filter);
+    option("exclude", &choice.exclude);
     words
 }

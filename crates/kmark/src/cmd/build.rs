@@ -79,7 +79,7 @@ fn archs(args: &BuildArgs) -> Result<Vec<String>> {
 /// Every kernel and oracle of the selection once per text that the compiler would see.
 fn jobs(args: &BuildArgs, archs: &[String]) -> Result<Vec<Job>> {
     let (mut jobs, mut seen) = (Vec::new(), HashSet::new());
-    for case in plan::cases(&args.selection)?.0 {
+    for case in plan::cases(&args.selection.what, &args.selection.choice, args.selection.seed)?.0 {
         let entry = kmark_ops::find(&case.op).expect("cases are made of known ops");
         let claimed = entry.cuda.iter().copied().filter(|k| k.supports(entry.op, &case).is_ok());
         let oracle = (!args.no_oracles).then_some(None);

@@ -1,7 +1,7 @@
 //! `kmark list`: what there is.
 
 use super::{kernels, print, terminal_width, to_json};
-use crate::cli::{ListArgs, ListWhat, Selection};
+use crate::cli::{self, ListArgs, ListWhat};
 use crate::device::{Choice, gpus};
 use crate::env;
 use crate::error::{Error, Result};
@@ -39,7 +39,7 @@ pub fn run(args: ListArgs) -> Result<u8> {
         ListWhat::Dtypes => dtypes(),
         ListWhat::Suites => suites()?,
         ListWhat::Devices => devices(),
-        ListWhat::Cases { what } => list_cases(what)?,
+        ListWhat::Cases { what, choice } => list_cases(&what, &choice)?,
     };
     listing.print(args.json)?;
     Ok(0)
@@ -147,7 +147,7 @@ fn suites() -> Result<Listing> {
     let mut list = Listing::new(&["suite", "cases", "about"]);
     for (name, _) in BUILT_IN {
         let suite = Suite::built_in(name).expect("it is built in")?;
-        let count = cases(&selection(vec![name.to_string()]))?.0.len();
+        let count = cases(&[name.to_string()], &cli::Choice::default(), DEFAULT_SEED)?.0.len();
         let json = json!({"suite": name, "cases": count, "about": suite.about});
         list.push(&[name, &count.to_string(), &suite.about], json);
     }
@@ -170,9 +170,9 @@ fn devices() -> Listing {
     list
 }
 
-fn list_cases(what: Vec<String>) -> Result<Listing> {
+fn list_cases(what: &[String], choice: &cli::Choice) -> Result<Listing> {
     let mut list = Listing::new(&["case", "contract", "tensors", "compulsory traffic", "MFLOP"]);
-    for case in cases(&selection(what))?.0 {
+    for case in cases(what, choice, DEFAULT_SEED)?.0 {
         let op = kmark_ops::find(&case.op).expect("cases are made of known ops").op;
         let cost = op.cost(&case);
         let (tensors, traffic) = (op.tensor_bytes(&case), cost.bytes());
@@ -184,19 +184,4 @@ fn list_cases(what: Vec<String>) -> Result<Listing> {
         list.push(&[&case.id, &op.contract(&case), &units::bytes(tensors), &units::bytes(traffic), &mflop], json);
     }
     Ok(list)
-}
-
-fn selection(what: Vec<String>) -> Selection {
-    Selection {
-        strict: false,
-        what,
-        device: "auto".into(),
-        impls: Vec::new(),
-        dtype: Vec::new(),
-        set: Vec::new(),
-        configs: Vec::new(),
-        grade: crate::cli::Asked::Loose,
-        seed: DEFAULT_SEED,
-        deadline: None,
-    }
 }

@@ -6,6 +6,7 @@ pub mod build;
 pub mod compare;
 pub mod completions;
 pub mod doctor;
+mod dry_run;
 mod kernels;
 pub mod list;
 pub mod merge;

@@ -24,6 +24,9 @@ pub fn run(args: RunArgs) -> Result<u8> {
     let mut plan = plan(&args.selection)?;
     let settings = settings(&args, &plan)?;
     check_baseline(&args, &plan)?;
+    if args.dry_run {
+        return super::dry_run::show(&plan, &settings, args.json);
+    }
     let mut run = describe(&args, &settings, &plan)?;
     let dir = args.out.clone().map_or_else(default_dir, Ok)?;
     let (mut store, earlier) = Store::open(&dir, &run, args.resume)?;
@@ -147,8 +150,12 @@ fn describe(args: &RunArgs, settings: &Settings, plan: &Plan) -> Result<Run> {
         settings: settings.clone(),
         device: plan.device.id()?,
         environment: env::facts(plan.device.gpu()),
+        host: None,
+        git: None,
+        tags: Vec::new(),
         calibration: None,
         roofs: None,
+        no_roofs: None,
         noise_floor: None,
         phases: None,
     })

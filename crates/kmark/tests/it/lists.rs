@@ -236,8 +236,13 @@ fn help_names_every_promised_flag() {
         "--skip-verify",
         "--json",
         "--quiet",
+        "(torch, quack) run only if they are named",
     ] {
         assert!(help.contains(flag), "{flag}");
+    }
+    for command in ["run", "verify", "compare"] {
+        let help = text(&output(&[command, "--help"]).stdout);
+        assert!(["Examples:", "Exit codes:", "Variables:"].iter().all(|part| help.contains(part)), "{help}");
     }
     for shell in ["bash", "zsh", "fish"] {
         assert!(text(&output(&["completions", shell]).stdout).contains("kmark"));
@@ -298,4 +303,27 @@ fn completions_know_the_words() {
     assert!(json(&["list", "dtypes", "--json"]).as_array().unwrap().len() >= 6);
     let of = json(&["list", "impls", "softmax", "--json"]);
     assert!(of.as_array().unwrap().iter().all(|i| i["op"] == "softmax"));
+}
+
+/// Sizes that a suite lists together stay together, and nothing is run to see the plan.
+#[test]
+fn cases_are_chosen_and_a_plan_is_shown_without_running_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("s.toml");
+    std::fs::write(&file, "[[cases]]\nop = \"gemm\"\ndtype = [\"f32\", \"bf16\"]\nconfigs = [\"1x2x3\", \"4x5x6\"]\n")
+        .unwrap();
+    let file = file.to_str().unwrap();
+    let chosen = ["--set", "m=8", "--filter", "gemm", "--exclude", "*-k3"];
+    let list = json(&[&["list", "cases", file, "--json", "--dtype", "f32"], &chosen[..]].concat());
+    let ids: Vec<_> = list.as_array().unwrap().iter().map(|c| c["case"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["gemm/f32/m8-n5-k6"]);
+    let args = [&["run", file, "--device", "cpu", "--budget", "3s", "--dry-run"], &chosen[..]].concat();
+    let out = kmark(&args).current_dir(dir.path()).output().unwrap();
+    let shown = text(&out.stdout);
+    assert!(out.status.success() && shown.contains("gemm/bf16/m8-n5-k6  cpu/naive, cpu/simd"), "{shown}");
+    assert!(shown.contains("2 cases, 4 rows on cpu: up to 12 s of sampling, 3.00 s a row"), "{shown}");
+    assert!(!dir.path().join("kmark-runs").exists());
+    let out = output(&["verify", file, "--filter", "*-k7"]);
+    assert_eq!(out.status.code(), Some(2));
+    assert!(text(&out.stderr).contains("no case is like --filter *-k7"), "{}", text(&out.stderr));
 }

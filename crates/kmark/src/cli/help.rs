@@ -1,0 +1,40 @@
+//! What stands below the flags in help: examples, exit codes, variables.
+
+pub const RUN: &str = "\
+Examples:
+  kmark run                                             the smoke suite, on a GPU if there is one
+  kmark run gemm --dtype bf16 --impl ./mine.cu --impl cublaslt --impl 'cuda/*'
+  kmark run dsv3 --impl 'cuda/*' --impl quack --impl torch --baseline torch
+  kmark run dsv3 --filter 'softmax*' --exclude '*-n8192*' --dry-run
+  kmark run smoke --out runs/a --resume                 goes on with a run that was cut off
+
+Exit codes: 0 all well; 1 our own error; 2 wrong usage; 5 a wrong answer; 6 a case failed; 7 nothing could be checked.
+
+Variables:
+  KMARK_PYTHON     interpreter of libraries that have no environment of their own [default: python3]
+  KMARK_HOME       where `kmark baselines install` puts environments [default: ~/.local/share/kmark]
+  KMARK_CUDA_PATH  where NVIDIA's libraries are, if the system does not find them
+  NO_COLOR         no colours";
+
+pub const VERIFY: &str = "\
+Examples:
+  kmark verify smoke                                    every impl of ours on every case
+  kmark verify softmax --impl ./mine.py:softmax --device cpu
+  kmark verify smoke --mutants                          wrong kernels, which must all be rejected
+
+Exit codes: 0 all well; 1 our own error; 2 wrong usage; 5 a wrong answer, or a mutant that passed; 6 a case failed;
+7 nothing could be checked.
+
+Variables: KMARK_PYTHON, KMARK_HOME, KMARK_CUDA_PATH, NO_COLOR, as for `kmark run`.";
+
+pub const COMPARE: &str = "\
+Examples:
+  kmark compare runs/a runs/b --threshold 3%
+  kmark compare base new --format markdown              a comment for a pull request
+  kmark compare a1 b1 --base a2 --new b2                several runs on a side
+
+In CI: kmark run smoke --out new && kmark compare base new --threshold 3%
+
+Exit codes: 0 no regression; 3 something is slower; 4 cannot tell (--strict); 5 a result became wrong; 6 a case fails now.
+
+Variables: NO_COLOR: no colours.";
