@@ -11,6 +11,7 @@ pub mod gate;
 pub mod inputs;
 pub mod op;
 pub mod record;
+pub mod run;
 pub mod spelling;
 pub mod stats;
 pub mod stop;

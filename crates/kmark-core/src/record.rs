@@ -1,12 +1,11 @@
-//! Schema v1: the record (one JSON line: an impl on a case) and the run (`run.json`). Raw facts only; times, GB/s and
-//! speed-ups are derived when reading. Validation lives here, files do not.
+//! Schema v1: the record (one JSON line: an impl on a case). Raw facts only; times, GB/s and speed-ups are derived when
+//! reading. Validation lives here, files do not.
 
-use crate::cost::{Cost, Roofs};
+use crate::cost::Cost;
 use crate::dtype::DType;
 use crate::gate::Verify;
 use crate::stats::{Typical, midmean};
 use crate::stop::Stop;
-use crate::tally::Grade;
 use crate::verdict::{Round, Series};
 use indexmap::IndexMap;
 use schemars::JsonSchema;
@@ -351,31 +350,6 @@ fn rounds(visits: &[(u32, f64)]) -> Vec<Round> {
     rounds
 }
 
-/// What was asked for, as it was understood.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Settings {
-    pub mode: Mode,
-    pub precision: f64,
-    /// Sampling time per case and impl, in ns.
-    pub budget_ns: u64,
-    pub rounds: u32,
-    /// Fixed warm-up in ns; absent means until steady.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub warmup_ns: Option<u64>,
-    pub seed: u64,
-    pub verify: bool,
-    /// The grade that right answers must have.
-    #[serde(default = "any_grade")]
-    pub grade: Grade,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub baseline: Option<String>,
-}
-
-/// What runs asked for before there were grades.
-fn any_grade() -> Grade {
-    Grade::Loose
-}
-
 /// What the engine found out about its own clock before it measured anything.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Calibration {
@@ -394,76 +368,4 @@ pub struct Calibration {
     /// flush works. Absent where it is not measured.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cold_over_hot: Option<f64>,
-}
-
-/// Where the time of a run went, in ns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Phases {
-    pub wall_ns: u64,
-    /// Starting workers and calibrating them.
-    pub start_ns: u64,
-    pub roofs_ns: u64,
-    pub verify_ns: u64,
-    pub prepare_ns: u64,
-    /// Visits: warm-up, flushes, checks and samples.
-    pub sample_ns: u64,
-    /// The samples themselves: launches that count.
-    #[serde(default)]
-    pub launches_ns: u64,
-    /// Part of the above that the workers themselves account for; the rest is the host's overhead.
-    pub worker_ns: u64,
-}
-
-/// A commit, and whether files differed from it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Git {
-    pub commit: String,
-    pub dirty: bool,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Run {
-    pub schema: u32,
-    /// Version of kmark.
-    pub kmark: String,
-    /// UTC, RFC 3339.
-    pub started: String,
-    /// Absent while the run is going on or was cut off.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub finished: Option<String>,
-    pub command: Vec<String>,
-    pub selection: Vec<String>,
-    pub settings: Settings,
-    pub device: DeviceId,
-    pub environment: IndexMap<String, String>,
-    /// Name of the machine, unless it was to be left out.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub host: Option<String>,
-    /// The state of the folder that it was started in, where that is a repository.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub git: Option<Git>,
-    /// Words of the user's, to find it again.
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub tags: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub calibration: Option<Calibration>,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub roofs: Option<Roofs>,
-    /// Why there are none.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub no_roofs: Option<String>,
-    /// The run against itself: 95 % quantile of the A/A differences of its rows, as a relative difference.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub noise_floor: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub phases: Option<Phases>,
-}
-
-impl Run {
-    pub fn validate(&self) -> Result<(), String> {
-        if self.schema != SCHEMA {
-            return Err(format!("schema {} is not {SCHEMA}, the version this kmark reads", self.schema));
-        }
-        Ok(())
-    }
 }

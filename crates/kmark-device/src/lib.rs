@@ -9,6 +9,7 @@ pub mod decoy;
 pub mod fake;
 mod guard;
 pub mod inherited;
+pub mod last_words;
 pub mod measure;
 pub mod workload;
 

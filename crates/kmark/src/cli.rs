@@ -37,6 +37,8 @@ pub enum Command {
     Report(ReportArgs),
     /// Compare runs: what became faster, slower or wrong; exits with 3 if something became slower
     Compare(CompareArgs),
+    /// Show runs in the order of their start: where times changed, and which commit, driver or version came with it
+    History(HistoryArgs),
     /// Put runs of several machines, GPUs or libraries into one folder, which report and compare take like a run
     Merge(MergeArgs),
     /// Measure the machine's limits: memory traffic in four patterns, matrix products by dtype
@@ -172,6 +174,9 @@ pub struct RunArgs {
     /// No progress, no table
     #[arg(long, short)]
     pub quiet: bool,
+    /// Show where Python exceptions came from
+    #[arg(long, short)]
+    pub verbose: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -197,6 +202,9 @@ pub struct VerifyArgs {
     /// No progress, no table
     #[arg(long, short)]
     pub quiet: bool,
+    /// Show where Python exceptions came from
+    #[arg(long, short)]
+    pub verbose: bool,
 }
 
 #[derive(Args)]
@@ -317,6 +325,24 @@ pub struct CompareArgs {
     /// Print nothing; the exit code tells
     #[arg(short, long)]
     pub quiet: bool,
+}
+
+#[derive(Args)]
+pub struct HistoryArgs {
+    /// Folders of runs, or folders that hold them
+    #[arg(value_name = "DIR", required = true)]
+    pub dirs: Vec<PathBuf>,
+    /// Show every case by itself instead of all cases of an op together
+    #[arg(long)]
+    pub cases: bool,
+    /// Only rows whose case, op or impl is like this; `*` stands for anything; may be repeated
+    #[arg(long, value_name = "PATTERN")]
+    pub filter: Vec<String>,
+    /// Only runs with this tag; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub tag: Vec<String>,
+    #[arg(long, default_value = "table", value_parser = clap::builder::PossibleValuesParser::new(crate::report::history::FORMATS))]
+    pub format: String,
 }
 
 #[derive(Args)]

@@ -6,6 +6,7 @@ use crate::store::Loaded;
 use indexmap::{IndexMap, IndexSet};
 use kmark_core::across::{Scatter, compare};
 use kmark_core::record::{Mode, Record, Status};
+use kmark_core::run::Git;
 use kmark_core::spelling::matches;
 use kmark_core::stats::geomean;
 use kmark_core::verdict::{Comparison, Series, Verdict};
@@ -87,7 +88,7 @@ pub struct Ratio {
 }
 
 /// Something that is not the same on both sides: its name, and its values.
-#[derive(Serialize)]
+#[derive(Clone, Serialize)]
 pub struct Difference {
     pub what: String,
     pub base: String,
@@ -101,8 +102,8 @@ pub struct Compared {
 }
 
 /// The records of one row, one per run that has it.
-type Rows<'a> = IndexMap<Key, Vec<&'a Record>>;
-type Key = (String, String, Mode);
+pub type Rows<'a> = IndexMap<Key, Vec<&'a Record>>;
+pub type Key = (String, String, Mode);
 
 pub fn compared(base: &[Loaded], new: &[Loaded], threshold: f64, filter: &[String]) -> Compared {
     let (theirs, ours) = (rows_of(base, filter), rows_of(new, filter));
@@ -127,7 +128,8 @@ fn of<'a, 'b>(rows: &'b Rows<'a>, key: &Key) -> &'b [&'a Record] {
     rows.get(key).map_or(&[], |records| records.as_slice())
 }
 
-fn row(key: &Key, base: &[&Record], new: &[&Record], threshold: f64) -> Option<Row> {
+/// What the records of one row say; nothing if there are no times on either side.
+pub fn row(key: &Key, base: &[&Record], new: &[&Record], threshold: f64) -> Option<Row> {
     let mut row = Row {
         case: key.0.clone(),
         impl_name: key.1.clone(),
@@ -205,7 +207,7 @@ fn time(side: &[&Record]) -> Option<f64> {
 }
 
 /// What is not the same on both sides, before anything is said about speed.
-fn differences(base: &[Loaded], new: &[Loaded], theirs: &Rows, ours: &Rows) -> Vec<Difference> {
+pub fn differences(base: &[Loaded], new: &[Loaded], theirs: &Rows, ours: &Rows) -> Vec<Difference> {
     let mut out = Vec::new();
     let mut hold = |what: &str, of: &dyn Fn(&Loaded) -> String| {
         let side = |runs: &[Loaded]| runs.iter().map(of).collect::<IndexSet<_>>().into_iter().collect::<Vec<_>>();
@@ -219,6 +221,8 @@ fn differences(base: &[Loaded], new: &[Loaded], theirs: &Rows, ours: &Rows) -> V
     hold("device", &|l| l.run.device.name.clone());
     hold("device id", &|l| l.run.device.id.clone());
     hold("kmark", &|l| l.run.kmark.clone());
+    hold("commit", &|l| l.run.git.as_ref().map(commit).unwrap_or_default());
+    hold("host", &|l| l.run.host.clone().unwrap_or_default());
     hold("mode", &|l| l.run.settings.mode.word().into());
     hold("rounds", &|l| l.run.settings.rounds.to_string());
     hold("budget", &|l| crate::units::time(l.run.settings.budget_ns as f64));
@@ -236,4 +240,10 @@ fn differences(base: &[Loaded], new: &[Loaded], theirs: &Rows, ours: &Rows) -> V
         out.push(Difference { what: "code of".into(), base: names, new: "changed".into() });
     }
     out
+}
+
+/// A commit as people read it.
+pub fn commit(git: &Git) -> String {
+    let short: String = git.commit.chars().take(10).collect();
+    if git.dirty { format!("{short} and changes") } else { short }
 }

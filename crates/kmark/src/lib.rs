@@ -6,11 +6,13 @@ mod bench;
 mod cli;
 mod cmd;
 mod compare;
+mod history;
 mod host;
 mod merge;
 mod plan;
 mod possible;
 mod processes;
+mod provenance;
 mod python;
 mod report;
 mod roofs;
@@ -37,6 +39,7 @@ pub fn main() -> ExitCode {
         Command::List(args) => cmd::list::run(args),
         Command::Report(args) => cmd::report::run(args),
         Command::Compare(args) => cmd::compare::run(args),
+        Command::History(args) => cmd::history::run(args),
         Command::Merge(args) => cmd::merge::run(args),
         Command::Roofline(args) => cmd::roofline::run(args),
         Command::Baselines(args) => cmd::baselines::run(args, python::families),

@@ -5,7 +5,8 @@
 use crate::error::{Error, Result};
 use crate::store::{Loaded, MERGED, Store, folders, load};
 use indexmap::IndexMap;
-use kmark_core::record::{Record, Run, SCHEMA};
+use kmark_core::record::{Record, SCHEMA};
+use kmark_core::run::Run;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 

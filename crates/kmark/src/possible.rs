@@ -28,7 +28,7 @@ pub fn hold_against(roofs: &Roofs, record: &mut Record) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kmark_core::record::Run;
+    use kmark_core::run::Run;
 
     #[test]
     fn a_time_beyond_the_roof_is_a_failure_that_keeps_its_samples() {

@@ -120,6 +120,12 @@ pub fn runs(of: &str) -> bool {
 /// The command that starts a family's worker.
 pub fn worker(family: &str, device: Choice) -> Result<Command> {
     let python = baselines::python_of(family);
+    if let (_, Some(built)) = package()?
+        && !built.is_file()
+    {
+        let release = if built.parent().is_some_and(|p| p.ends_with("release")) { " --release" } else { "" };
+        return Err(Error::usage(format!("the Python part is not built; cargo build{release} -p kmark-py builds it")));
+    }
     let mut command = command(&python, "kmark.worker")?;
     command.args([family, "--device", &device.word()]);
     let variables = baselines::env_of(family, device.arch().as_deref());
@@ -139,7 +145,8 @@ fn command(python: &Path, module: &str) -> Result<Command> {
     let mut command = Command::new(python);
     command.args(["-c", BOOT]).arg(&package).arg(module);
     command.env("PYTHONUNBUFFERED", "1");
-    if let Some(extension) = extension {
+    // Adapters can be listed without it.
+    if let Some(extension) = extension.filter(|e| e.is_file()) {
         command.env(EXTENSION_VARIABLE, extension);
     }
     Ok(command)
@@ -163,11 +170,7 @@ fn package() -> Result<(PathBuf, Option<PathBuf>)> {
     }
     if let Some(dir) = exe.ancestors().map(|a| a.join("python/kmark")).find(is_package) {
         let built = beside.join(format!("{}kmark_py{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX));
-        if built.is_file() {
-            return Ok((dir, Some(built)));
-        }
-        let release = if beside.ends_with("release") { " --release" } else { "" };
-        return Err(Error::usage(format!("the Python part is not built; cargo build{release} -p kmark-py builds it")));
+        return Ok((dir, Some(built)));
     }
     Err(Error::usage(
         "this kmark has no Python part; pip install the kmark wheel, and use the kmark that comes with it",

@@ -2,7 +2,8 @@
 //! overwritten. A run that was cut off loses at most the case it was at.
 
 use crate::error::{Error, Result};
-use kmark_core::record::{Record, Run};
+use kmark_core::record::Record;
+use kmark_core::run::Run;
 use rayon::prelude::*;
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
@@ -161,6 +162,21 @@ pub fn folders(path: &Path) -> Result<Vec<PathBuf>> {
     let mut runs: Vec<PathBuf> = entries.flatten().map(|e| e.path()).filter(|p| p.join(RUN).exists()).collect();
     runs.sort();
     Ok(runs)
+}
+
+/// The folders of the runs at `path` or in it, whoever put them there.
+pub fn folders_below(path: &Path) -> Result<Vec<PathBuf>> {
+    if path.join(RUN).exists() || !path.is_dir() {
+        return Ok(vec![path.to_path_buf()]);
+    }
+    let entries = std::fs::read_dir(path).map_err(|e| Error::usage(format!("{}: {e}", path.display())))?;
+    let mut found = Vec::new();
+    for entry in entries.flatten().map(|e| e.path()) {
+        let is_run = entry.join(RUN).exists();
+        found.extend(if is_run || entry.join(MERGED).exists() { folders(&entry)? } else { Vec::new() });
+    }
+    found.sort();
+    Ok(found)
 }
 
 fn read_run(dir: &Path) -> Result<Run> {

@@ -72,9 +72,9 @@ pub struct BundleArgs {
     /// How hard to compress, from 0 (quick) to 9 (small)
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(0..=9), value_name = "LEVEL")]
     pub level: u32,
-    /// The Python that it will be installed with
-    #[arg(long, default_value = "3.12", value_name = "VERSION")]
-    pub python_version: String,
+    /// The Python that it will be installed with, for instance 3.12 [default: that of $KMARK_PYTHON, else of python3]
+    #[arg(long, value_name = "VERSION")]
+    pub python_version: Option<String>,
     /// Pack torch as well
     #[arg(long)]
     pub with_torch: bool,

@@ -1,6 +1,6 @@
 //! `kmark compare`: two sides of runs in, verdicts and an exit code out.
 
-use super::print;
+use super::{print, print_text};
 use crate::cli::CompareArgs;
 use crate::compare::compared;
 use crate::error::{Error, Result, SLOWER, UNDECIDED, exit_code};
@@ -24,7 +24,8 @@ pub fn run(args: CompareArgs) -> Result<u8> {
     }
     if !args.quiet {
         let options = Options { color: super::color(), width: super::terminal_width(), ..Options::default() };
-        print(&report::render(&args.format, &compared, &options))?;
+        let text = report::render(&args.format, &compared, &options);
+        if args.format == "table" { print_text(&text) } else { print(&text) }?;
     }
     let broken = exit_code(compared.rows.iter().filter_map(|r| r.status), false);
     Ok(match () {

@@ -1,10 +1,10 @@
 //! `kmark run --dry-run`: what would be run, and how long it may take.
 
-use super::{print, to_json};
+use super::{print, print_text, to_json};
 use crate::error::Result;
 use crate::plan::{Plan, Planned};
 use crate::units;
-use kmark_core::record::Settings;
+use kmark_core::run::Settings;
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -29,7 +29,7 @@ pub fn show(plan: &Plan, settings: &Settings, json: bool) -> Result<u8> {
     let cases: Vec<Line> = plan.items.iter().map(line).collect();
     let rows = cases.iter().map(|c| c.impls.len()).sum();
     let shown = Shown { device: plan.device.word(), cases, rows, sampling_ns: rows as u64 * settings.budget_ns };
-    print(&if json { to_json(&shown) } else { shown.text(settings) })?;
+    if json { print(&to_json(&shown)) } else { print_text(&shown.text(settings)) }?;
     Ok(0)
 }
 

@@ -1,6 +1,6 @@
 //! `kmark list`: what there is.
 
-use super::{kernels, print, terminal_width, to_json};
+use super::{kernels, print, print_text, terminal_width, to_json};
 use crate::cli::{self, ListArgs, ListWhat};
 use crate::device::{Choice, gpus};
 use crate::env;
@@ -56,7 +56,7 @@ impl Listing {
     }
 
     pub fn print(&self, json: bool) -> Result<()> {
-        print(&if json { to_json(&self.json) } else { self.text() })
+        if json { print(&to_json(&self.json)) } else { print_text(&self.text()) }
     }
 
     fn text(&self) -> String {

@@ -7,6 +7,7 @@ pub mod compare;
 pub mod completions;
 pub mod doctor;
 mod dry_run;
+pub mod history;
 mod kernels;
 pub mod list;
 pub mod merge;
@@ -23,6 +24,7 @@ use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use kmark_core::record::Status;
 use kmark_core::spelling::nearest;
+use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
@@ -37,9 +39,38 @@ pub fn print(text: &str) -> Result<()> {
     }
 }
 
+/// Prints what people read: in ASCII where they asked for that.
+pub fn print_text(text: &str) -> Result<()> {
+    print(&shown(text))
+}
+
 /// A line on standard error.
 pub fn say(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
+    let _ = writeln!(std::io::stderr().lock(), "{}", shown(text));
+}
+
+fn shown(text: &str) -> std::borrow::Cow<'_, str> {
+    let set = |name: &str| std::env::var(name).ok().filter(|v| !v.is_empty());
+    let locale = set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG"));
+    let plain = locale.is_some_and(|l| l == "C" || l == "POSIX");
+    if plain && !text.is_ascii() { text.chars().map(ascii).collect::<String>().into() } else { text.into() }
+}
+
+/// One for one, so that tables stay tables.
+fn ascii(c: char) -> char {
+    match c {
+        '×' => 'x',
+        'µ' => 'u',
+        '±' => '~',
+        '†' => '+',
+        '‡' => '#',
+        '·' => '-',
+        '…' => '.',
+        '–' | '─' => '-',
+        '━' => '=',
+        c if c.is_ascii() => c,
+        _ => '?',
+    }
 }
 
 pub fn to_json(value: &impl serde::Serialize) -> String {
@@ -106,7 +137,7 @@ pub fn usage(e: clap::Error) -> ExitCode {
 }
 
 fn help_text(e: &clap::Error) -> String {
-    if std::io::stdout().is_terminal() { e.render().ansi().to_string() } else { e.render().to_string() }
+    if color() { e.render().ansi().to_string() } else { e.render().to_string() }
 }
 
 /// Columns of the terminal on standard output, if it is one.
@@ -120,7 +151,25 @@ pub fn terminal_width() -> Option<u16> {
 
 /// Colours only on a terminal that has them, and not where the user asked for none.
 pub fn color() -> bool {
-    let plain = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty())
-        || std::env::var_os("TERM").is_some_and(|t| t == "dumb");
-    std::io::stdout().is_terminal() && !plain
+    std::io::stdout().is_terminal() && is_able(std::env::var_os("TERM")) && !is_set(std::env::var_os("NO_COLOR"))
+}
+
+fn is_set(value: Option<OsString>) -> bool {
+    value.is_some_and(|v| !v.is_empty())
+}
+
+/// Whether a terminal of this kind knows colours and a cursor that moves.
+pub fn is_able(term: Option<OsString>) -> bool {
+    term.is_none_or(|t| t != "dumb")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dumb_terminal_gets_neither_colours_nor_a_bar() {
+        assert!(!is_able(Some("dumb".into())) && is_able(Some("xterm".into())) && is_able(None));
+        assert!(is_set(Some("1".into())) && !is_set(Some("".into())) && !is_set(None));
+    }
 }

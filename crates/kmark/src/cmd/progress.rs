@@ -1,60 +1,129 @@
-//! Progress on standard error: a bar with the time left on a terminal, a line per case elsewhere, nothing when quiet.
+//! Progress on standard error: a bar on a terminal, a line per step elsewhere, nothing when quiet. Both tell how much is
+//! left, from what the steps so far took, and how many rows have failed.
 
-use super::say;
+use super::{is_able, say, shown};
+use crate::units;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
+use std::time::{Duration, Instant};
 
-pub enum Progress {
+pub struct Progress {
+    view: View,
+    left: Left,
+    failed: usize,
+}
+
+enum View {
     Bar(ProgressBar),
-    Lines { done: usize, total: usize },
+    Lines,
     Quiet,
 }
 
+/// What is done, and what is not.
+struct Left {
+    /// Of each step, how much work it is compared with others.
+    weights: Vec<usize>,
+    done: usize,
+    /// When the first step began.
+    began: Instant,
+}
+
+impl Left {
+    /// The time that the rest takes if it goes on as it went; not known before the first step is done.
+    fn time(&self, elapsed: Duration) -> Option<Duration> {
+        let sum = |weights: &[usize]| weights.iter().sum::<usize>() as f64;
+        let (done, rest) = (sum(&self.weights[..self.done]), sum(&self.weights[self.done..]));
+        (done > 0.0 && rest > 0.0).then(|| elapsed.mul_f64(rest / done))
+    }
+
+    fn words(&self) -> String {
+        let left = self.time(self.began.elapsed());
+        left.map(|t| format!("about {} left", units::long(t.as_nanos() as u64))).unwrap_or_default()
+    }
+}
+
 impl Progress {
-    pub fn new(total: usize, quiet: bool) -> Progress {
-        if quiet {
-            return Progress::Quiet;
-        }
-        if !std::io::stderr().is_terminal() {
-            return Progress::Lines { done: 0, total };
-        }
-        let style = ProgressStyle::with_template("{bar:24.cyan/dim} {pos}/{len}  {eta:>3} left  {wide_msg}")
-            .expect("a fixed template")
-            .progress_chars("━━─");
-        Progress::Bar(ProgressBar::new(total as u64).with_style(style))
+    /// One weight for each step, such as the number of impls of a case.
+    pub fn new(weights: Vec<usize>, quiet: bool) -> Progress {
+        let view = match std::io::stderr().is_terminal() && is_able(std::env::var_os("TERM")) {
+            _ if quiet => View::Quiet,
+            false => View::Lines,
+            true => {
+                let style = ProgressStyle::with_template("{bar:24.cyan/dim} {pos}/{len}  {prefix}{wide_msg}")
+                    .expect("a fixed template")
+                    .progress_chars(&shown("━━─"));
+                View::Bar(ProgressBar::new(weights.len() as u64).with_style(style))
+            }
+        };
+        Progress { view, left: Left { weights, done: 0, began: Instant::now() }, failed: 0 }
+    }
+
+    /// The first step begins now; what was before does not count.
+    pub fn begin(&mut self) {
+        self.left.began = Instant::now();
     }
 
     /// What is going on right now.
     pub fn now(&self, what: &str) {
-        if let Progress::Bar(bar) = self {
-            bar.set_message(what.to_string());
+        if let View::Bar(bar) = &self.view {
+            bar.set_message(shown(what).into_owned());
         }
     }
 
-    /// A case is done; `line` says how it went.
+    /// A step is done; `line` says how it went.
     pub fn done(&mut self, line: impl FnOnce() -> String) {
-        match self {
-            Progress::Bar(bar) => bar.inc(1),
-            Progress::Lines { done, total } => {
-                *done += 1;
-                say(&format!("[{done}/{total}] {}", line()));
-            }
-            Progress::Quiet => {}
+        self.left.done = (self.left.done + 1).min(self.left.weights.len());
+        let mut state = vec![self.left.words()];
+        if self.failed > 0 {
+            state.push(format!("{} failed", self.failed));
         }
+        let state = state.into_iter().filter(|s| !s.is_empty()).collect::<Vec<_>>().join(", ");
+        match &self.view {
+            View::Bar(bar) => {
+                bar.suspend(|| say(&line()));
+                bar.set_prefix(if state.is_empty() { state } else { state + "  " });
+                bar.inc(1);
+            }
+            View::Lines => {
+                let state = if state.is_empty() { state } else { format!("  ({state})") };
+                say(&format!("[{}/{}] {}{state}", self.left.done, self.left.weights.len(), line()));
+            }
+            View::Quiet => {}
+        }
+    }
+
+    /// A row has failed: a line that stays, above the bar.
+    pub fn failed(&mut self, line: &str) {
+        self.failed += 1;
+        self.note(line);
     }
 
     /// A line that stays, above the bar.
     pub fn note(&self, line: &str) {
-        match self {
-            Progress::Bar(bar) => bar.suspend(|| say(line)),
-            Progress::Lines { .. } => say(line),
-            Progress::Quiet => {}
+        match &self.view {
+            View::Bar(bar) => bar.suspend(|| say(line)),
+            View::Lines => say(line),
+            View::Quiet => {}
         }
     }
 
     pub fn end(self) {
-        if let Progress::Bar(bar) = self {
+        if let View::Bar(bar) = self.view {
             bar.finish_and_clear();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_is_weighed_by_what_was_done() {
+        let left = |done: usize| Left { weights: vec![1, 3, 4], done, began: Instant::now() };
+        let at = |done: usize, seconds: u64| left(done).time(Duration::from_secs(seconds));
+        assert_eq!((at(0, 5), at(3, 5)), (None, None));
+        assert_eq!(at(1, 2), Some(Duration::from_secs(14)));
+        assert_eq!(at(2, 8), Some(Duration::from_secs(8)));
     }
 }

@@ -1,6 +1,6 @@
 //! `kmark report`: records in, text out.
 
-use super::print;
+use super::{print, print_text};
 use crate::cli::ReportArgs;
 use crate::error::{Error, Result};
 use crate::report::against::judge;
@@ -26,6 +26,7 @@ pub fn run(args: ReportArgs) -> Result<u8> {
     }
     let options = options(&args, &mut runs)?;
     match (&format.render, &args.out) {
+        (Render::Text(render), None) if format.name == "table" => print_text(&render(&runs, &options))?,
         (Render::Text(render), None) => print(&render(&runs, &options))?,
         (Render::Text(render), Some(path)) => write(path, &render(&runs, &options))?,
         (Render::Files(_), None) => {

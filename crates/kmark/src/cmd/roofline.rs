@@ -23,26 +23,25 @@ pub fn run(args: RooflineArgs) -> Result<u8> {
             .collect::<std::result::Result<_, _>>()
             .map_err(Error::usage)?,
     };
-    let mut progress = Progress::new(PATTERNS.len() + dtypes.len(), args.quiet || args.json);
+    let mut progress = Progress::new(vec![1; PATTERNS.len() + dtypes.len()], args.quiet || args.json);
     let mut workers = Workers::new(device, true);
     workers.start(device.kind())?; // it tells how much memory there is
     let mut found: Vec<(String, &str, Limit)> = Vec::new();
     for kind in PATTERNS {
         progress.now(kind);
         let limit = roofs::pattern(&mut workers, device, kind, THOROUGH);
-        let limit =
-            limit.ok_or_else(|| Error::own(format!("the {kind} roof could not be measured; see kmark doctor")))?;
+        let limit = limit.map_err(|why| Error::own(format!("the {kind} roof could not be measured: {why}")))?;
         progress.done(|| format!("{kind}  {}", units::rate(limit.rate)));
         found.push((kind.to_string(), "B/s", limit));
     }
     for dtype in dtypes {
         progress.now(&format!("{dtype} product"));
         match roofs::product(&mut workers, device, dtype, THOROUGH) {
-            Some(limit) => {
+            Ok(limit) => {
                 progress.done(|| format!("{dtype} product  {}", units::flops(limit.rate)));
                 found.push((format!("{dtype} product"), "FLOP/s", limit));
             }
-            None => progress.done(|| format!("{dtype} product  not measured: no impl has it here")),
+            Err(why) => progress.done(|| format!("{dtype} product  not measured: {why}")),
         }
     }
     progress.end();

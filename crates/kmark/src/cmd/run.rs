@@ -10,9 +10,12 @@ use crate::host::Workers;
 use crate::plan::{Plan, Planned, plan};
 use crate::report::{self, Options, RunData, against::noise};
 use crate::store::{Loaded, Store};
-use crate::{env, python, roofs, units};
-use kmark_core::record::{Mode, Phases, Record, Run, SCHEMA, Settings, family};
+use crate::{env, provenance, python, roofs, units};
+use kmark_core::record::{Mode, Record, SCHEMA, family};
+use kmark_core::run::{Phases, Run, Settings};
+use kmark_device::last_words;
 use std::collections::{HashMap, HashSet};
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -37,13 +40,19 @@ pub fn run(args: RunArgs) -> Result<u8> {
         records = loaded.records;
     }
     drop_done(&mut plan, &records, settings.mode);
+    let again = provenance::resume_command(std::env::args(), &dir);
+    last_words::leave(format!("\ninterrupted; the records so far are in {}; go on with\n  {again}\n", dir.display()));
+    if !args.quiet {
+        super::say(&format!("writing to {}", dir.display()));
+        busy(env::load(), std::thread::available_parallelism().ok()).into_iter().for_each(|line| super::say(&line));
+    }
 
     let _ahead = Ahead::start(&args.selection, if plan.items.is_empty() { Choice::Cpu } else { plan.device });
-    let mut progress = Progress::new(plan.items.len(), args.quiet);
+    let mut progress = Progress::new(plan.items.iter().map(|p| p.impls.len()).collect(), args.quiet);
     let mut workers = Workers::new(plan.device, true);
     let mut phases = run.phases.unwrap_or_default();
     if !plan.items.is_empty() {
-        prepare(&mut workers, &plan, &mut run, &mut phases, &mut progress)?;
+        prepare(&mut workers, &plan, &mut run, &mut phases, &mut progress, !args.no_roofs)?;
         store.write_run(&run)?;
     }
     let mut bench = Bench {
@@ -53,12 +62,16 @@ pub fn run(args: RunArgs) -> Result<u8> {
         roofs: run.roofs.clone(),
         phases,
     };
+    progress.begin();
     for planned in &plan.items {
         let new = bench.case(planned, |imp| progress.now(&format!("{} {imp}", planned.case.id)));
         store.append(&new)?;
         for r in new.iter().filter(|r| r.status.is_failure()) {
             let why = r.message.lines().next().unwrap_or("");
-            progress.note(&format!("{}: {} {}: {why}", r.status.word(), r.case, r.impl_name));
+            progress.failed(&format!("{}: {} {}: {why}", r.status.word(), r.case, r.impl_name));
+            if args.verbose && !r.traceback.is_empty() {
+                progress.note(r.traceback.trim_end());
+            }
         }
         progress.done(|| line(&planned.case.id, &new));
         records.extend(new);
@@ -150,9 +163,9 @@ fn describe(args: &RunArgs, settings: &Settings, plan: &Plan) -> Result<Run> {
         settings: settings.clone(),
         device: plan.device.id()?,
         environment: env::facts(plan.device.gpu()),
-        host: None,
-        git: None,
-        tags: Vec::new(),
+        host: if args.no_host { None } else { provenance::host() },
+        git: provenance::git(),
+        tags: args.tag.clone(),
         calibration: None,
         roofs: None,
         no_roofs: None,
@@ -235,6 +248,7 @@ fn prepare(
     run: &mut Run,
     phases: &mut Phases,
     progress: &mut Progress,
+    with_roofs: bool,
 ) -> Result<()> {
     let mut families: Vec<String> = plan.items.iter().flat_map(|p| p.impls.iter().map(|i| family(i.name()))).collect();
     families.sort();
@@ -249,13 +263,24 @@ fn prepare(
     }
     let hello = workers.hellos.values().next().expect("a plan has impls");
     run.calibration = hello.calibration.clone();
-    if run.roofs.is_none() {
+    if !with_roofs {
+        (run.roofs, run.no_roofs) = (None, Some("--no-roofs".into()));
+    } else if run.roofs.is_none() {
         let start = Instant::now();
         progress.now("roofs");
-        run.roofs = roofs::measure(workers, plan, Duration::from_nanos(run.settings.budget_ns));
+        let measured = roofs::measure(workers, plan, Duration::from_nanos(run.settings.budget_ns));
+        (run.roofs, run.no_roofs) = measured.map_or_else(|why| (None, Some(why)), |roofs| (Some(roofs), None));
+        run.no_roofs.iter().for_each(|why| progress.note(&format!("no roofs: {why}")));
         phases.roofs_ns += start.elapsed().as_nanos() as u64;
     }
     Ok(())
+}
+
+/// What to say where others use the machine, too.
+fn busy(load: Option<f64>, cores: Option<NonZero<usize>>) -> Option<String> {
+    let (load, cores) = (load?, cores?);
+    let much = load > cores.get() as f64;
+    much.then(|| format!("the machine is busy: a load of {load:.1} on {cores} cores; times will scatter"))
 }
 
 /// How a case went, for logs: `case  impl 12.3 µs, impl wrong`.
@@ -274,7 +299,19 @@ fn show(args: &RunArgs, data: RunData) -> Result<()> {
     let options = Options { color: super::color(), width: super::terminal_width(), ..Options::default() };
     match (args.json, args.quiet) {
         (true, _) => super::print(&report::json(&[data], &options)),
-        (false, false) => super::print(&report::table(&[data], &options)),
+        (false, false) => super::print_text(&report::table(&[data], &options)),
         (false, true) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_machine_is_mentioned() {
+        let cores = NonZero::new(2);
+        assert!(busy(Some(2.5), cores).unwrap().contains("a load of 2.5 on 2 cores"));
+        assert_eq!((busy(Some(1.9), cores), busy(None, cores)), (None, None));
     }
 }

@@ -3,7 +3,8 @@
 use super::{print, to_json};
 use crate::cli::{SchemaArgs, SchemaWhat};
 use crate::error::Result;
-use kmark_core::record::{Record, Run, SCHEMA, Status};
+use kmark_core::record::{Record, SCHEMA, Status};
+use kmark_core::run::Run;
 use serde_json::{Value, json};
 
 pub fn run(args: SchemaArgs) -> Result<u8> {

@@ -10,7 +10,8 @@ use crate::error::{Result, WRONG_ANSWER};
 use crate::host::Workers;
 use crate::plan::{Planned, plan};
 use kmark_core::gate::Verify;
-use kmark_core::record::{Mode, Phases, Settings, Status};
+use kmark_core::record::{Mode, Status};
+use kmark_core::run::{Phases, Settings};
 use kmark_core::tally::Grade;
 use kmark_device::cuda::LAUNCH_FAILED;
 use kmark_device::{Fault, Impl};
@@ -26,6 +27,8 @@ struct Line {
     #[serde(skip_serializing_if = "Option::is_none")]
     verify: Option<Verify>,
     message: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    traceback: String,
     /// A mutant that the gate did not tell for what it is, or an impl that failed.
     #[serde(skip)]
     bad: bool,
@@ -49,7 +52,7 @@ pub fn run(args: VerifyArgs) -> Result<u8> {
     let deadline = args.selection.deadline.unwrap_or(DEFAULT_DEADLINE);
     let (roofs, phases) = (None, Phases::default());
     let mut bench = Bench { workers: &mut workers, settings: &settings, deadline, roofs, phases };
-    let mut progress = Progress::new(plan.items.len(), args.quiet);
+    let mut progress = Progress::new(plan.items.iter().map(|p| p.impls.len().max(1)).collect(), args.quiet);
     let mut lines: Vec<Line> = Vec::new();
     for planned in &plan.items {
         let start = lines.len();
@@ -74,7 +77,7 @@ pub fn run(args: VerifyArgs) -> Result<u8> {
     if args.json {
         print(&to_json(&lines))?;
     } else if !args.quiet {
-        print(&words(&lines, &bad, args.mutants))?;
+        super::print_text(&words(&lines, &bad, args.mutants, args.verbose))?;
     }
     Ok(match (args.mutants, bad.is_empty()) {
         (true, true) => 0,
@@ -108,15 +111,15 @@ fn check(bench: &mut Bench, planned: &Planned, impl_name: String) -> Line {
         (None, Err(why)) => Err(Fault::new(Status::Unsupported, why)),
         (None, Ok(())) => bench.verify(planned, &impl_name),
     };
-    let (status, verify, message) = match result {
-        Ok(v) if v.ok() => (Status::Ok, Some(v), String::new()),
+    let (status, verify, message, traceback) = match result {
+        Ok(v) if v.ok() => (Status::Ok, Some(v), String::new(), String::new()),
         Ok(v) => {
             let message = v.problems.join("; ");
-            (Status::Wrong, Some(v), message)
+            (Status::Wrong, Some(v), message, String::new())
         }
-        Err(f) => (f.status, None, f.message),
+        Err(f) => (f.status, None, f.message, f.traceback),
     };
-    Line { case: planned.case.id.clone(), impl_name, status, verify, message, bad: false }
+    Line { case: planned.case.id.clone(), impl_name, status, verify, message, traceback, bad: false }
 }
 
 /// The GPU's oracle held against the host's.
@@ -127,7 +130,7 @@ fn against_host(bench: &mut Bench, planned: &Planned) -> Line {
         Ok(problems) => (Status::Wrong, problems.join("; ")),
         Err(f) => (f.status, f.message),
     };
-    Line { case, impl_name, status, verify: None, message, bad: status.is_failure() }
+    Line { case, impl_name, status, verify: None, message, traceback: String::new(), bad: status.is_failure() }
 }
 
 /// Whether the gate told a mutant for what it is: wrong, or of the grade that it must have. A kernel launched or compiled
@@ -142,7 +145,7 @@ fn grade_of(line: &Line) -> Option<Grade> {
     line.verify.as_ref().and_then(|v| v.grade)
 }
 
-fn words(lines: &[Line], bad: &[&Line], as_mutants: bool) -> String {
+fn words(lines: &[Line], bad: &[&Line], as_mutants: bool, verbose: bool) -> String {
     let mut text = String::new();
     for l in bad {
         let status = match grade_of(l) {
@@ -151,6 +154,9 @@ fn words(lines: &[Line], bad: &[&Line], as_mutants: bool) -> String {
         };
         let why = l.message.lines().next().unwrap_or("");
         text.push_str(&format!("{status}: {} {}  {why}\n", l.case, l.impl_name));
+        if verbose && !l.traceback.is_empty() {
+            text.push_str(&format!("{}\n", l.traceback.trim_end()));
+        }
     }
     let distinct = |key: &dyn Fn(&Line) -> String| {
         let mut all: Vec<String> = lines.iter().map(key).collect();

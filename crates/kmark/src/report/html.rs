@@ -7,7 +7,8 @@ use super::columns::{self, Column, Value};
 use super::rows::Row;
 use super::{Options, RunData};
 use crate::units;
-use kmark_core::record::{Conditions, Mode, Record, Run};
+use kmark_core::record::{Conditions, Mode, Record};
+use kmark_core::run::Run;
 use serde_json::{Value as Json, json};
 
 const PAGE: &str = include_str!("page/page.html");

@@ -5,16 +5,19 @@ pub mod chart;
 pub mod columns;
 pub mod compared;
 mod csv;
+pub mod history;
 mod html;
 mod json;
 mod markdown;
+mod narrow;
 pub mod rows;
 mod summary;
 mod table;
 
 pub use self::{json::render as json, table::render as table};
 use columns::Column;
-use kmark_core::record::{Record, Run};
+use kmark_core::record::Record;
+use kmark_core::run::Run;
 use kmark_core::spelling::matches;
 use rows::Row;
 

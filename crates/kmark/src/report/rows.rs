@@ -4,7 +4,8 @@
 use super::against::{Against, Basis};
 use indexmap::IndexMap;
 use kmark_core::cost::Cost;
-use kmark_core::record::{Mode, Record, Run, Status};
+use kmark_core::record::{Mode, Record, Status};
+use kmark_core::run::Run;
 use kmark_core::stats::{Sorted, Typical, median};
 use kmark_core::tally::Grade;
 use serde::Serialize;

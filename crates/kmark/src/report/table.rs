@@ -4,7 +4,7 @@ use super::against::{mark, noise};
 use super::columns::{Column, for_people};
 use super::rows::Row;
 use super::summary::{Summary, counts, explained, loose, summaries};
-use super::{Options, RunData};
+use super::{Options, RunData, narrow};
 use crate::units;
 use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table};
 use kmark_core::verdict::Verdict;
@@ -38,7 +38,7 @@ fn one(data: &RunData, options: &Options) -> String {
 }
 
 /// Without what a terminal would obey instead of showing it.
-fn clean(text: &str) -> String {
+pub fn clean(text: &str) -> String {
     text.replace(|c: char| c.is_control() && c != '\n', "?")
 }
 
@@ -50,15 +50,19 @@ pub fn table(
     options: &Options,
 ) -> String {
     let Some(width) = options.width else { return as_wide_as_it_takes(header, numbers, rows) };
+    let mut rows: Vec<Vec<Cell>> = rows.collect();
+    let kept = match options.columns {
+        Some(_) => (0..header.len()).collect(),
+        None => narrow::fit(header, &mut rows, width as usize),
+    };
     let mut table = Table::new();
     table.load_style(comfy_table::presets::NOTHING);
-    table.set_width(width);
-    table.set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header(header.iter().map(|h| paint(h, options, |c| c.add_attribute(Attribute::Bold))));
-    for i in numbers {
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(kept.iter().map(|i| paint(header[*i], options, |c| c.add_attribute(Attribute::Bold))));
+    for i in numbers.filter_map(|number| kept.iter().position(|i| *i == number)) {
         table.column_mut(i).expect("a column of the header").set_cell_alignment(CellAlignment::Right);
     }
-    table.add_rows(rows);
+    table.add_rows(rows.into_iter().map(|row| kept.iter().map(|i| row[*i].clone()).collect::<Vec<_>>()));
     table.lines().map(|l| l.trim_end().to_string() + "\n").collect()
 }
 
@@ -145,6 +149,9 @@ fn footer(data: &RunData) -> String {
         facts.push(format!("copy roof {} GB/s", units::digits(roofs.copy / 1e9)));
         let matrix = roofs.matrix.iter().map(|(dtype, flops)| format!("{dtype} matrix roof {}", units::flops(*flops)));
         facts.extend(matrix);
+    }
+    if let Some(why) = &data.run.no_roofs {
+        facts.push(format!("no roofs: {}", why.lines().next().unwrap_or("")));
     }
     let mut reasons: Vec<&str> = Vec::new();
     for t in rows.iter().filter_map(|r| r.time.as_ref()).filter(|t| t.throttled > 0.5) {

@@ -53,6 +53,8 @@ fn names_and_plans() {
     refused(home, &["bundle", "numpy", "--out", "x", "--split", "60MB"], "write it like 60MiB");
     refused(home, &["bundle", "numpy", "--out", "x", "--split", "1"], "at least 64.0 KiB");
     refused(home, &["bundle", "numpy", "--out", "x", "--python-version", "3.9"], ">=3.11");
+    let of_the_interpreter = format!("by a Python {} that has", python_version());
+    refused(home, &["bundle", "flash-attn-2", "--out", "x"], &of_the_interpreter);
     refused(home, &["install", "numpy", "--python", "/no/python"], "/no/python is no interpreter");
     refused(home, &["install", "numpy", "--python", "/bin/true"], "is no interpreter");
     refused(home, &["install", "numpy", "--from", home.to_str().unwrap()], "no bundle.json");
@@ -140,4 +142,21 @@ fn packed_installed_without_a_network_checked_and_broken() {
     assert!(out.status.success(), "{}", text(&out.stderr));
     assert!(worked(home, &["check", "numpy"]).starts_with("numpy: ok\n"));
     assert_eq!(names(&home.join("baselines")), ["numpy"]);
+}
+
+/// A copy of the program with our package near it, but without the compiled module.
+#[test]
+fn libraries_are_listed_before_the_python_part_is_built() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("kmark");
+    std::fs::copy(assert_cmd::cargo::cargo_bin("kmark"), &program).unwrap();
+    std::fs::create_dir(dir.path().join("python")).unwrap();
+    let package = concat!(env!("CARGO_MANIFEST_DIR"), "/../../python/kmark");
+    std::os::unix::fs::symlink(package, dir.path().join("python/kmark")).unwrap();
+    let ask = |args: &[&str]| std::process::Command::new(&program).args(args).current_dir(dir.path()).output().unwrap();
+    let list = ask(&["baselines", "list"]);
+    assert!(list.status.success(), "{}", text(&list.stderr));
+    assert!(text(&list.stdout).contains("rmsnorm"), "{}", text(&list.stdout));
+    let run = ask(&["verify", "softmax", "--device", "cpu", "--dtype", "f32", "--configs", "2x2", "--impl", "numpy"]);
+    assert!(text(&run.stderr).contains("the Python part is not built"), "{}", text(&run.stderr));
 }

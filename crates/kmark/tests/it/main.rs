@@ -6,6 +6,7 @@ mod cheats;
 mod compare;
 mod cuda;
 mod faults;
+mod history;
 mod lists;
 mod merge;
 mod python;
@@ -21,6 +22,9 @@ use std::process::Output;
 pub fn kmark(args: &[&str]) -> Command {
     let mut command = Command::cargo_bin("kmark").expect("the binary is built");
     command.args(args).env_remove("KMARK_TEST_FAULTS");
+    for name in ["LC_ALL", "LC_CTYPE", "LANG"] {
+        command.env_remove(name); // of tests that look at tables
+    }
     command
 }
 

@@ -99,7 +99,8 @@ const FUNCTIONS: [(&str, &str, &str); 13] = [
 fn whatever_a_python_function_does_is_recorded_as_that() {
     let file = root().join("crates/kmark/tests/it/python/misbehaving.py");
     let names: Vec<String> = FUNCTIONS.iter().map(|(f, ..)| format!("{}:{f}", file.display())).collect();
-    let mut args = vec!["rmsnorm", "--dtype", "f32", "--configs", "64x512", "--deadline", "1s", "--impl", "cpu/simd"];
+    let mut args =
+        vec!["rmsnorm", "--dtype", "f32", "--configs", "64x512", "-v", "--deadline", "1s", "--impl", "cpu/simd"];
     names.iter().for_each(|n| args.extend(["--impl", n]));
     // A leak shows after some launches, however slow the machine.
     let (records, code, err) = run_rounds("10", &args);
@@ -110,7 +111,10 @@ fn whatever_a_python_function_does_is_recorded_as_that() {
         let (_, status, says) = known.unwrap_or(&("", "ok", ""));
         assert_eq!(r["status"], *status, "{r}");
         assert!(r["message"].as_str().unwrap().contains(says), "{says}: {r}");
+        let raised = says.starts_with("ValueError");
+        assert_eq!(r["traceback"].to_string().contains("in raises"), raised, "{r}");
     }
+    assert!(err.contains("Traceback (most recent call last)"), "{err}");
 }
 
 #[test]

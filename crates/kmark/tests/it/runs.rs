@@ -93,3 +93,74 @@ fn verify_passes_and_rejects_mutants() {
     let json: Value = serde_json::from_slice(&output(&["verify", &suite, "--json", "--quiet"]).stdout).unwrap();
     assert_eq!(json.as_array().unwrap().len(), 16);
 }
+
+/// A quick run of one case in a folder, with more arguments.
+fn quick(dir: &std::path::Path, out: &str, more: &[&str]) -> assert_cmd::Command {
+    let args = ["run", "softmax", "--device", "cpu", "--dtype", "f32", "--configs", "4x8", "--budget", "2ms"];
+    let mut command = kmark(&[&args[..], &["--rounds", "2", "--out", out], more].concat());
+    command.current_dir(dir);
+    command
+}
+
+fn run_json(dir: &std::path::Path) -> Value {
+    serde_json::from_slice(&std::fs::read(dir.join("run.json")).unwrap()).unwrap()
+}
+
+#[test]
+fn a_run_says_where_it_comes_from_and_where_it_goes() {
+    let dir = tempfile::tempdir().unwrap();
+    let git = |args: &[&str]| {
+        let names = ["-c", "user.name=a", "-c", "user.email=a@b"];
+        let done = std::process::Command::new("git").args(names).args(args).current_dir(dir.path()).output().unwrap();
+        assert!(done.status.success(), "{args:?}");
+    };
+    git(&["init", "-q"]);
+    std::fs::write(dir.path().join("a"), "1").unwrap();
+    git(&["add", "a"]);
+    git(&["commit", "-qm", "a"]);
+    let done = quick(dir.path(), "one", &["--tag", "x", "--tag", "y"]).output().unwrap();
+    assert!(text(&done.stderr).starts_with("writing to one\n"), "{}", text(&done.stderr));
+    let run = run_json(&dir.path().join("one"));
+    assert!(run["git"]["commit"].as_str().unwrap().len() >= 40 && run["git"]["dirty"] == false, "{run}");
+    assert!(run["tags"] == serde_json::json!(["x", "y"]) && run["host"].is_string() && run["roofs"].is_object());
+    std::fs::write(dir.path().join("a"), "2").unwrap();
+    let done = quick(dir.path(), "two", &["--no-host", "--no-roofs"]).env("LC_ALL", "C").output().unwrap();
+    let run = run_json(&dir.path().join("two"));
+    assert!(run["git"]["dirty"] == true && run["host"].is_null() && run["roofs"].is_null(), "{run}");
+    let shown = text(&done.stdout);
+    assert!(shown.contains("no roofs: --no-roofs") && shown.contains(" us"), "{shown}");
+    assert!(done.stdout.is_ascii() && done.stderr.is_ascii(), "{shown}");
+}
+
+#[test]
+fn roofs_that_cannot_be_measured_are_mentioned() {
+    let dir = tempfile::tempdir().unwrap();
+    let done = quick(dir.path(), "out", &["--impl", "cpu/*"]).env("KMARK_TEST_FAULTS", "roofs").output().unwrap();
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let why = "fault/crash on stream/f32/n16777216: the worker aborted";
+    assert!(text(&done.stdout).contains(&format!("no roofs: {why}")), "{}", text(&done.stdout));
+    assert_eq!(run_json(&dir.path().join("out"))["no_roofs"], why);
+}
+
+#[test]
+fn an_interrupted_run_says_how_to_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("kmark"))
+        .args(["run", "softmax", "--device", "cpu", "--configs", "4x8,8x8", "--budget", "60s", "--no-roofs"])
+        .current_dir(dir.path())
+        .stderr(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    while !dir.path().join("kmark-runs").exists() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert!(!child.wait().unwrap().success());
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut said).unwrap();
+    assert!(said.contains("interrupted; the records so far are in kmark-runs/"), "{said}");
+    assert!(said.trim_end().ends_with("--resume") && said.contains("--configs 4x8,8x8"), "{said}");
+}

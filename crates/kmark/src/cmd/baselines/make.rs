@@ -122,26 +122,24 @@ pub fn bundle(args: &BundleArgs) -> Result<u8> {
         let line = format!("--split {}: parts have at least {}", args.split, units::bytes(SMALLEST_PART));
         return Err(Error::usage(line));
     }
-    for b in &asked {
-        if !b.runs_on(&args.python_version) {
-            let line = format!("--python-version {}: {} needs {}", args.python_version, b.name, b.python);
-            return Err(Error::usage(line));
-        }
-    }
     let python = default_python();
     let facts = probe(&python)?;
+    let version = args.python_version.clone().unwrap_or_else(|| facts.minor().to_string());
+    if let Some(b) = asked.iter().find(|b| !b.runs_on(&version)) {
+        return Err(Error::usage(format!("--python-version {version}: {} needs {}", b.name, b.python)));
+    }
     if let Some(b) = asked.iter().find(|b| !b.sources.is_empty()) {
         // What is built here must be built for there.
         let fits = facts.torch.as_ref().is_some_and(|t| b.takes(&t.version, t.cuda.as_deref()));
-        if facts.minor() != args.python_version || !fits {
-            let (wants, version) = (b.wants_torch(), &args.python_version);
+        if facts.minor() != version || !fits {
+            let wants = b.wants_torch();
             let line = format!("{} is built from source, by a Python {version} that has {wants}", b.name);
             return Err(Error::usage(format!("{line}; KMARK_PYTHON names one")));
         }
     }
     let environments: Vec<Value> = asked.iter().map(|b| environment(b, b.name == TORCH)).collect();
     let job = json!({
-        "kmark": env!("CARGO_PKG_VERSION"), "out": absolute(out), "split": args.split, "level": args.level, "python": args.python_version,
+        "kmark": env!("CARGO_PKG_VERSION"), "out": absolute(out), "split": args.split, "level": args.level, "python": version,
         "environments": environments,
     });
     let manifest = script::call(&python, script::BUNDLE, &job)?;

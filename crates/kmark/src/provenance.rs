@@ -1,0 +1,60 @@
+//! Where a run comes from: the commit of the folder that it is started in, the machine's name, and how to type it again.
+
+use kmark_core::run::Git;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// What git says of this folder; nothing where there is no repository or no git. Files that it does not know do not count:
+/// the run itself may be one.
+pub fn git() -> Option<Git> {
+    let question = ["--no-optional-locks", "status", "--porcelain=v2", "--branch", "--untracked-files=no"];
+    let answer = Command::new("git").args(question).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    read(&String::from_utf8_lossy(&answer.stdout))
+}
+
+fn read(status: &str) -> Option<Git> {
+    let commit = status.lines().find_map(|line| line.strip_prefix("# branch.oid "))?;
+    let dirty = status.lines().any(|line| !line.starts_with('#'));
+    commit.bytes().all(|b| b.is_ascii_hexdigit()).then(|| Git { commit: commit.into(), dirty })
+}
+
+pub fn host() -> Option<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(name.trim().to_string()).filter(|n| !n.is_empty())
+}
+
+/// The command that goes on with a run in this folder.
+pub fn resume_command(typed: impl Iterator<Item = String>, dir: &Path) -> String {
+    let mut words: Vec<String> = typed.filter(|w| w != "--resume").collect();
+    if !words.iter().any(|w| w == "--out" || w.starts_with("--out=")) {
+        words.extend(["--out".into(), dir.display().to_string()]);
+    }
+    words.push("--resume".into());
+    words.iter().map(|w| quoted(w)).collect::<Vec<_>>().join(" ")
+}
+
+/// As a shell takes it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./:=,%+".contains(c);
+    if !word.is_empty() && word.chars().all(plain) { word.into() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_git_says_is_understood() {
+        let clean = "# branch.oid 3f2a\n# branch.head main\n";
+        assert_eq!(read(clean), Some(Git { commit: "3f2a".into(), dirty: false }));
+        assert_eq!(read(&format!("{clean}1 .M N... a.cu\n")), Some(Git { commit: "3f2a".into(), dirty: true }));
+        assert_eq!((read("# branch.oid (initial)\n"), read("")), (None, None));
+    }
+
+    #[test]
+    fn a_command_is_typed_again_as_a_shell_takes_it() {
+        let again = |words: &[&str]| resume_command(words.iter().map(|w| w.to_string()), Path::new("a b"));
+        assert_eq!(again(&["kmark", "run", "--impl", "cuda/*"]), "kmark run --impl 'cuda/*' --out 'a b' --resume");
+        assert_eq!(again(&["kmark", "run", "--resume", "--out=c"]), "kmark run --out=c --resume");
+    }
+}
