@@ -13,7 +13,7 @@ struct Shown<'a> {
     cases: Vec<Line<'a>>,
     /// Pairs of a case and an impl that claims it.
     rows: usize,
-    /// At most so long, all rows together.
+    /// The budget of all rows together.
     sampling_ns: u64,
 }
 
@@ -52,7 +52,9 @@ impl Shown<'_> {
         }
         let (all, each) = (units::long(self.sampling_ns), units::time(settings.budget_ns as f64));
         let counts = format!("{} cases, {} rows on {}", self.cases.len(), self.rows, self.device);
-        let time = format!("up to {all} of sampling, {each} a row; starting, compiling and checking come on top");
+        let time = format!(
+            "about {all} of sampling, {each} a row, more where launches take long; starting, compiling and checking come on top"
+        );
         text + &format!("\n{counts}: {time}\n")
     }
 }

@@ -44,9 +44,10 @@ pub fn print_text(text: &str) -> Result<()> {
     print(&shown(text))
 }
 
-/// A line on standard error.
+/// A line on standard error. What a terminal would obey is not shown: an impl's words may be among it.
 pub fn say(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{}", shown(text));
+    let text = text.replace(|c: char| c.is_control() && !"\n\t".contains(c), "?");
+    let _ = writeln!(std::io::stderr().lock(), "{}", shown(&text));
 }
 
 fn shown(text: &str) -> std::borrow::Cow<'_, str> {

@@ -263,8 +263,8 @@ fn prepare(
     }
     let hello = workers.hellos.values().next().expect("a plan has impls");
     run.calibration = hello.calibration.clone();
-    if !with_roofs {
-        (run.roofs, run.no_roofs) = (None, Some("--no-roofs".into()));
+    if run.roofs.is_none() && !with_roofs {
+        run.no_roofs = Some("--no-roofs".into());
     } else if run.roofs.is_none() {
         let start = Instant::now();
         progress.now("roofs");

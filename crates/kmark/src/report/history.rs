@@ -41,7 +41,7 @@ fn terminal(lines: &[Line], of_cases: bool, options: &Options) -> String {
             }));
             let with: Vec<String> =
                 p.came_with.iter().map(|d| format!("{}: {} -> {}", d.what, d.base, d.new)).collect();
-            cells.push(Cell::new(clean(&with.join("; "))));
+            cells.push(Cell::new(clean(&with.join("; ")).replace('\n', " ")));
             cells
         })
     });

@@ -91,13 +91,13 @@ mod tests {
             let options = Options { width: Some(width), ..Options::default() };
             table(&header, 3..8, std::iter::once(row.map(Cell::new).to_vec()), &options)
         };
-        for width in [40, 80, 200] {
+        for width in [40, 60, 80, 200] {
             let text = at(width);
             assert_eq!(text.lines().count(), 2, "{text}");
             assert!(text.lines().all(|l| l.chars().count() <= width.into()), "{width}: {text}");
             assert!(text.contains("cpu/naive") && text.contains("12.3 µs"), "{text}");
         }
-        assert!(at(200).contains("0.52 %") && !at(80).contains("0.52 %"));
+        assert!(at(200).contains("0.52 %") && !at(60).contains("0.52 %"));
         assert!(at(80).contains("rmsnorm/bf16/m4096-n8192") && at(80).contains("0.406×"), "{}", at(80));
         assert!(at(40).contains('…'), "{}", at(40));
     }
