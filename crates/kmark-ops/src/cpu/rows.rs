@@ -22,13 +22,21 @@ pub fn sum<A: Real>(xs: &[A], f: impl Fn(A) -> A) -> A {
     sum2(xs, xs, |x, _| f(x))
 }
 
+/// A lane adds up so many values before it goes to the total: the roundings of a longer chain of equal values, which all go
+/// the same way, would be more than a tight sum may have.
+const CHAIN: usize = 64;
+
 /// Sum of `f` over pairs.
 #[inline(always)]
 pub fn sum2<A: Real>(xs: &[A], ys: &[A], f: impl Fn(A, A) -> A) -> A {
     let mut lanes = Lanes::new();
     let ((xc, xr), (yc, yr)) = (xs.as_chunks::<LANES>(), ys.as_chunks::<LANES>());
-    for (x, y) in xc.iter().zip(yc) {
-        lanes.add(|i| f(x[i], y[i]));
+    for (xc, yc) in xc.chunks(CHAIN).zip(yc.chunks(CHAIN)) {
+        let mut part = Lanes::new();
+        for (x, y) in xc.iter().zip(yc) {
+            part.add(|i| f(x[i], y[i]));
+        }
+        lanes.add(|i| part.0[i]);
     }
     lanes.finish(xr.iter().zip(yr).map(|(x, y)| f(*x, *y)))
 }
