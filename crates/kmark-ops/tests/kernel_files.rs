@@ -44,6 +44,7 @@ fn what_a_line_asks_for_in_vain_is_named() {
         ("map a = a box=64,512 swizzle=128", "map a: a box of [64, 512] is too large"),
         ("map a = a box=128,64 swizzle=128", "map a: a box of [128, 64] is too large"),
         ("map a = a box=64,64 swizzle=96", "map a: swizzle is 0, 32, 64 or 128 bytes"),
+        ("map a = q box=8,64", "map a: unknown tensor 'q'"),
         ("map a = a box=4,64", "map a: a row of the box has 8 bytes, not at multiples of 16"),
         ("kernel k grid=3 block=32 cluster=2", "a grid of [3, 1, 1] blocks does not divide into clusters of [2, 1, 1]"),
         ("kernel k grid=32 block=32 cluster=32", "or these have more than 16"),

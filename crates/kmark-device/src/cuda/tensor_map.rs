@@ -4,6 +4,7 @@
 use super::directives::{Names, parts};
 use super::driver::{Address, Driver, TensorMap, TileOf};
 use super::expr::is_name;
+use super::prelude::slots;
 use crate::Fault;
 use kmark_core::dtype::DType;
 
@@ -74,8 +75,13 @@ impl MapLine {
 
     /// Its sizes in a case; `None` if the case lacks the tensor, `Err` if the accelerator cannot do it.
     pub fn tile(&self, names: &Names) -> Result<Option<Tile>, String> {
-        let Some(spec) = names.tensors.iter().find(|t| t.name == self.tensor) else { return Ok(None) };
         let bad = |e: String| format!("map {}: {e}", self.name);
+        let Some(spec) = names.tensors.iter().find(|t| t.name == self.tensor) else {
+            // Other cases of the op may have it; a name that none has is a mistake.
+            let known: Vec<&str> = slots(names.op, names.case).iter().map(|s| s.name).collect();
+            let missing = || bad(kmark_core::spelling::unknown("tensor", &self.tensor, known.iter().copied()));
+            return if known.contains(&self.tensor.as_str()) { Ok(None) } else { Err(missing()) };
+        };
         let size = spec.dtype.size() as u64;
         let swizzle = self.swizzle.as_ref().map_or(Ok(0), |e| names.value(e)).map_err(bad)?;
         let swizzle = u32::try_from(swizzle).ok().filter(|s| SWIZZLES.contains(s));
@@ -109,8 +115,8 @@ impl MapLine {
                 "a box of {tile:?} is too large: 256 each, and a row of {swizzle} bytes if swizzled"
             )));
         }
-        if dims.iter().chain(&strides).any(|v| *v >= 1 << 32) {
-            return Err(bad(format!("{dims:?} elements at {strides:?} bytes are beyond 32 bits")));
+        if dims.iter().any(|v| *v > 1 << 32) || strides.iter().any(|v| *v >= 1 << 40) {
+            return Err(bad(format!("{dims:?} elements at {strides:?} bytes are beyond 32 and 40 bits")));
         }
         let tile = tile.into_iter().map(|t| t as u32).collect();
         Ok(Some(Tile { dtype: spec.dtype, dims, strides, tile, swizzle }))
