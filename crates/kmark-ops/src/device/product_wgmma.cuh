@@ -41,14 +41,16 @@ DEVICE void product_begin(const ProductShared& s, const Maps& maps) {
     cluster_sync();
 }
 
-// Part of a tile: steps `first` to `end` of k. Whoever has step 0 owns the tile and puts it.
+// A tile, or one of SPLIT parts of its k: steps `first` to `end`.
 struct Piece {
-    int row, col, first, end;
+    int row, col, first, end, part;
     int b_first; // of the columns of b, where the tile's begin
 };
 
+template <bool V> struct Bool { static constexpr bool value = V; };
+
 // Which pair works on which tile. Tiles are dealt out one by one, in rounds. Those that are left when no round is full are cut
-// along k into SPLIT parts each. The owner of a tile waits for the sums of pairs with lower numbers only: they start first.
+// along k into SPLIT parts each.
 struct Work {
     int rows, cols, steps, pairs, pair, rank;
     __device__ Work(i64 m, i64 n, i64 k) {
@@ -63,14 +65,14 @@ struct Work {
         constexpr int SIDE = 8;
         int band = t / (SIDE * cols), side = min(SIDE, rows - band * SIDE), rest = t - band * SIDE * cols;
         int row = (band * SIDE + rest % side) * CM + (CM == 2 ? rank : 0), col = rest / side * CN + (CN == 2 ? rank : 0);
-        return Piece{row * BM, col * BN, steps * part / parts, steps * (part + 1) / parts, col * BN};
+        return Piece{row * BM, col * BN, steps * part / parts, steps * (part + 1) / parts, part, col * BN};
     }
+    // Calls body(piece, is it a part).
     template <class F> __device__ __forceinline__ void each_piece(F body) const {
         int end = whole();
-        for (int t = pair; t < end; t += pairs) body(piece(t, 0, 1));
-        // The last parts are those of the first pairs.
+        for (int t = pair; t < end; t += pairs) body(piece(t, 0, 1), Bool<false>{});
         if constexpr (SPLIT > 1)
-            if (pair < left() * SPLIT) body(piece(end + pair % left(), SPLIT - 1 - pair / left(), SPLIT));
+            if (pair < left() * SPLIT) body(piece(end + pair % left(), pair / left(), SPLIT), Bool<true>{});
     }
 };
 
@@ -133,54 +135,80 @@ DEVICE void consume(float (&d)[BN / 2], Ring<STAGES>& ring, const ProductShared&
     release(s, before);
 }
 
-// Sums that a pair leaves for the owner of the tile, and the word that says they are there; one of each warpgroup of a block.
-// The words are zero before and after a launch.
+// Each part of a cut tile finishes some of its columns, PUT at a time, and sends its sums of the others to those who finish them.
+// All parts run at once: no more blocks are launched than there are multiprocessors.
+constexpr int PUTS = BN / PUT;
+DEVICE int first_put(int part) { return (PUTS * part + SPLIT - 1) / SPLIT; }
+
+// What one warpgroup of a part sends, and a word for each receiver that says it is there. The words are zero before and after a
+// launch.
 constexpr int SUM_BYTES = 128 * BN / 2 * 4;
-DEVICE float* sums_of(u8* workspace, const Work& work, int pair, int half) {
-    return (float*)(workspace + work.pairs * PAIR * 2 * 4 + (i64)((pair * PAIR + work.rank) * 2 + half) * SUM_BYTES) + threadIdx.x % 128 * 4;
-}
-DEVICE u32* ready_word(u8* workspace, const Work& work, int pair, int half) { return (u32*)workspace + (pair * PAIR + work.rank) * 2 + half; }
+struct Sums {
+    float* at;
+    u32* words;
+    __device__ Sums(u8* workspace, const Work& work, int part, int half) {
+        int sender = ((work.pair % work.left() + part * work.left()) * PAIR + work.rank) * 2 + half;
+        words = (u32*)workspace + sender * SPLIT;
+        at = (float*)(workspace + work.pairs * PAIR * 2 * SPLIT * 4 + (i64)sender * SUM_BYTES) + threadIdx.x % 128 * 4;
+    }
+};
 
-DEVICE void leave_sums(const float (&d)[BN / 2], u8* workspace, const Work& work, int half) {
-    float* to = sums_of(workspace, work, work.pair, half);
+DEVICE void send_sums(const float (&d)[BN / 2], u8* workspace, const Work& work, int part, int half) {
+    Sums mine(workspace, work, part, half);
+    int from = first_put(part), to = first_put(part + 1), thread = threadIdx.x % 128;
     #pragma unroll
-    for (int i = 0; i < BN / 2; i += 4) store<4>(to + i * 128, Vec<float, 4>{{d[i], d[i + 1], d[i + 2], d[i + 3]}});
-    named_barrier(half + 1, 128); // what the others wrote goes with this thread's release
-    if (threadIdx.x % 128 == 0) asm volatile("st.release.gpu.global.u32 [%0], 1;" ::"l"(ready_word(workspace, work, work.pair, half)) : "memory");
+    for (int i = 0; i < BN / 2; i += 4) {
+        // No branch: with one, the compiler finds no registers for d.
+        int wanted = i / (PUT / 2) < from || i / (PUT / 2) >= to;
+        asm volatile("{\n.reg .pred wanted;\nsetp.ne.b32 wanted, %5, 0;\n@wanted st.global.v4.f32 [%0], {%1, %2, %3, %4};\n}"
+                     ::"l"(mine.at + i * 128), "f"(d[i]), "f"(d[i + 1]), "f"(d[i + 2]), "f"(d[i + 3]), "r"(wanted) : "memory");
+    }
+    named_barrier(half + 1, 128); // what the others wrote goes with these threads' releases
+    if (thread < SPLIT && thread != part) asm volatile("st.release.gpu.global.u32 [%0], 1;" ::"l"(mine.words + thread) : "memory");
 }
 
-// Adds what other pairs have left of this pair's tile, always in the same order.
-DEVICE void add_sums(float (&d)[BN / 2], u8* workspace, const Work& work, int half) {
+// Waits until the other parts have sent their sums.
+DEVICE void await_sums(u8* workspace, const Work& work, int part, int half) {
+    int thread = threadIdx.x % 128;
+    if (thread < SPLIT && thread != part) {
+        u32 *word = Sums(workspace, work, thread, half).words + part, ready = 0;
+        while (!ready) asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(ready) : "l"(word) : "memory");
+        *word = 0;
+    }
+    named_barrier(half + 1, 128);
+}
+
+// Adds what they sent of the columns of put c, always in the same order.
+DEVICE void add_sums(float (&v)[PUT / 2], u8* workspace, const Work& work, int part, int half, int c) {
     #pragma unroll 1
-    for (int part = 1; part < SPLIT; part++) {
-        int pair = work.pair - part * work.left();
-        if (threadIdx.x % 128 == 0) {
-            u32 *word = ready_word(workspace, work, pair, half), ready = 0;
-            while (!ready) asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(ready) : "l"(word) : "memory");
-            *word = 0;
-        }
-        named_barrier(half + 1, 128);
-        const float* from = sums_of(workspace, work, pair, half);
+    for (int other = 0; other < SPLIT; other++) {
+        if (other == part) continue;
+        const float* at = Sums(workspace, work, other, half).at + c * PUT / 2 * 128;
         #pragma unroll
-        for (int i = 0; i < BN / 2; i += 4) {
-            Vec<float, 4> v;
-            asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.v[0]), "=f"(v.v[1]), "=f"(v.v[2]), "=f"(v.v[3]) : "l"(from + i * 128) : "memory");
+        for (int i = 0; i < PUT / 2; i += 4) {
+            Vec<float, 4> more;
+            asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(more.v[0]), "=f"(more.v[1]), "=f"(more.v[2]), "=f"(more.v[3]) : "l"(at + i * 128) : "memory");
             #pragma unroll
-            for (int e = 0; e < 4; e++) d[i + e] += v.v[e];
+            for (int e = 0; e < 4; e++) v[i + e] += more.v[e];
         }
     }
 }
 
 // A warpgroup's 64 rows through shared memory to the tensor, PUT columns at a time. Each warp stores its own 16 rows and waits
-// for nobody. `value(v, r, c)` makes a result of a sum, `put(from, c, r)` stores a box; r and c count within the 64 rows and
-// the tile's columns.
-template <class F, class P> DEVICE void put_tile(float (&d)[BN / 2], const ProductShared& s, int half, F value, P put) {
+// for nobody. `add(v, c)` adds to the sums of put c, `value(v, r, c)` makes a result of a sum, `put(from, c, r)` stores a box; r and
+// c count within the 64 rows and the tile's columns. From put `first` to `end`: all, or what a part of a cut tile finishes.
+template <class S, class F, class P> DEVICE void put_tile(const float (&d)[BN / 2], const ProductShared& s, int half, S add, F value, P put, int first, int end) {
     int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
     #pragma unroll
-    for (int c = 0; c < BN / PUT; c++) {
+    for (int c = 0; c < PUTS; c++) {
+        if (c < first || c >= end) continue;
         u8* buffer = s.out + ((half * 4 + warp) * 2 + c % 2) * PUT_BYTES;
+        float v[PUT / 2];
+        #pragma unroll
+        for (int i = 0; i < PUT / 2; i++) v[i] = d[c * PUT / 2 + i];
+        add(v, c);
         if (lane == 0) {
-            if (c == 0 && BN / PUT % 2 == 1) tma_wait_read<0>(); // the last tile ended with this buffer
+            if (c == first && (c > 0 || PUTS % 2 == 1)) tma_wait_read<0>(); // the last tile may have ended with this buffer
             else tma_wait_read<1>();
         }
         __syncwarp();
@@ -191,9 +219,9 @@ template <class F, class P> DEVICE void put_tile(float (&d)[BN / 2], const Produ
                 u32 pairs[4];
                 #pragma unroll
                 for (int q = 0; q < 4; q++) {
-                    int at = (c * PUT / 8 + j + q / 2) * 4 + q % 2 * 2;
+                    int at = (j + q / 2) * 4 + q % 2 * 2;
                     int vr = warp * 16 + lane / 4 + q % 2 * 8, vc = c * PUT + (j + q / 2) * 8 + lane % 4 * 2;
-                    Vec<d_t, 2> pair{{down<d_t>(value(d[at], vr, vc)), down<d_t>(value(d[at + 1], vr, vc + 1))}};
+                    Vec<d_t, 2> pair{{down<d_t>(value(v[at], vr, vc)), down<d_t>(value(v[at + 1], vr, vc + 1))}};
                     memcpy(&pairs[q], &pair, 4);
                 }
                 stmatrix4(buffer + put_place(r, j + lane / 16), pairs[0], pairs[1], pairs[2], pairs[3]);
@@ -203,8 +231,8 @@ template <class F, class P> DEVICE void put_tile(float (&d)[BN / 2], const Produ
             for (int j = 0; j < PUT / 8; j++) {
                 #pragma unroll
                 for (int h = 0; h < 2; h++) {
-                    int at = (c * PUT / 8 + j) * 4 + h * 2, r = lane / 4 + h * 8, vc = c * PUT + j * 8 + lane % 4 * 2;
-                    Vec<float, 2> pair{{value(d[at], warp * 16 + r, vc), value(d[at + 1], warp * 16 + r, vc + 1)}};
+                    int at = j * 4 + h * 2, r = lane / 4 + h * 8, vc = c * PUT + j * 8 + lane % 4 * 2;
+                    Vec<float, 2> pair{{value(v[at], warp * 16 + r, vc), value(v[at + 1], warp * 16 + r, vc + 1)}};
                     store<2>((float*)(buffer + put_place(r, j * 2 + lane % 4 / 2) + lane % 2 * 8), pair);
                 }
             }
@@ -213,4 +241,8 @@ template <class F, class P> DEVICE void put_tile(float (&d)[BN / 2], const Produ
         __syncwarp();
         if (lane == 0) put(buffer, c * PUT, warp * 16), tma_commit();
     }
+}
+
+template <class F, class P> DEVICE void put_tile(const float (&d)[BN / 2], const ProductShared& s, int half, F value, P put) {
+    put_tile(d, s, half, [](float (&)[PUT / 2], int) {}, value, put, 0, PUTS);
 }

@@ -1,10 +1,12 @@
 //! Product of two matrices in every orientation, with scales for 8-bit operands and a bias on request.
 //!
 //! The rungs on a GPU: `01_fma` for f32 and f64, `01_mma` for any other case, `02_wgmma` and `04_fp8` on Hopper where rows lie at
-//! multiples of 16 bytes, `03_skinny` there for up to 128 rows of a. On an H200 cuBLASLt is ahead of `02_wgmma` by 3 to 5 % at
-//! 8192x8192x8192, 16384x4096x7168 and 4096x14336x4096, by 8 % at 2048x2112x7168 and by 13 % at k = 512 (no tile's stores hide
-//! behind the next one's products); DeepGEMM is ahead of `04_fp8` by 7 % with block scales; cuBLASLt and `03_skinny` are about
-//! even (evidence/h200/products).
+//! multiples of 16 bytes, `03_skinny` there for up to 128 rows of a. On an H200 (evidence/h200/products) the better of cuBLASLt and
+//! DeepGEMM is ahead of them by 0 to 2 % in large 16-bit products, by 3 to 13 % where tiles do not fill their last round, by 15 % at
+//! k = 512 and 27 % at 1000x1000x1000 (stores hide behind nothing there); by 2 to 12 % where up to 64 rows meet more than 30
+//! million weights, and not at all below that for up to 16 rows; by 8 to 10 % in fp8 with block scales, by 23 to 44 % in fp8 with 64
+//! rows or 2112 columns (tiles are 256x128 whatever the case). cuBLAS without TF32 is ahead of `01_fma` by 13 % at 4096x4096x4096,
+//! by 23 to 25 % in smaller products.
 
 mod cpu;
 mod plain;

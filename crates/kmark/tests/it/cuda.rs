@@ -39,7 +39,7 @@ fn on_standin(folder: &Path, args: &[&str]) -> Command {
 }
 
 /// A clock made of the host's cannot be calibrated while other tests have the processor: then the command is tried again.
-fn cuda(args: &[&str]) -> Output {
+pub fn cuda(args: &[&str]) -> Output {
     for _ in 0..5 {
         let result = on_standin(standin(), args).output().expect("the binary runs");
         if !text(&result.stderr).contains("timers cannot be trusted") {
@@ -196,13 +196,14 @@ fn memory_that_a_card_does_not_have_is_recorded() {
 }
 
 /// Users' files, right and wrong.
-const GOOD: &str = include_str!("../../../../examples/rmsnorm.cu");
+pub const GOOD: &str = include_str!("../../../../examples/rmsnorm.cu");
 
-fn with_file(name: &str, source: &str, extra: &[&str]) -> (Vec<serde_json::Value>, Output) {
+pub fn with_file(name: &str, source: &str, extra: &[&str]) -> (Vec<serde_json::Value>, Output) {
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join(name);
+    let (file, choice) = name.split_at(name.find('#').unwrap_or(name.len()));
+    let path = dir.path().join(file);
     std::fs::write(&path, source).unwrap();
-    let word = format!("{}:mine", path.display());
+    let word = format!("{}:mine{choice}", path.display());
     run_rmsnorm(&[&["--impl", &word, "--impl", "cuda/*"][..], extra].concat())
 }
 
@@ -486,7 +487,7 @@ scale = ["tensor", "block"]
 configs = ["4096x4096x4096", "48x4096x4096"]
 [[cases]]
 op = "grouped-gemm"
-dtype = "bf16"
+dtype = ["bf16", "f8e4m3"]
 form = ["contiguous", "masked"]
 configs = ["4x1024x4096x2048", "5x200x576x512"]
 "#;
@@ -500,10 +501,27 @@ fn every_kernel_compiles_for_every_architecture() {
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled");
     let products = Path::new(env!("CARGO_TARGET_TMPDIR")).join("products.toml");
     std::fs::write(&products, HOPPER_PRODUCTS).unwrap();
+    let [products, example] =
+        [products.to_str().unwrap(), concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/gemm_wgmma.cu")];
+    let for_hopper =
+        ["--impl", "cuda/02*", "--impl", "cuda/03*", "--impl", "cuda/04*", "--arch", "sm_90a", "--no-oracles"];
     for args in [
         &["build", every_dtype(), "--arch", "sm_90a", "--no-oracles"][..],
         &["build", every_dtype(), "--arch", "sm_90a", "--dtype", "bf16"],
-        &["build", products.to_str().unwrap(), "--arch", "sm_90a", "--no-oracles"],
+        &[&["build", products][..], &for_hopper].concat(),
+        &[
+            "build",
+            "gemm",
+            "--set",
+            "layout=nt",
+            "--dtype",
+            "bf16",
+            "--arch",
+            "sm_90a",
+            "--no-oracles",
+            "--impl",
+            example,
+        ],
         &["build", every_dtype(), "--arch", "sm_80", "--no-oracles"],
         &["build", every_dtype(), "--arch", "sm_100a", "--no-oracles", "--dtype", "bf16,f8e4m3"],
         &["build", every_dtype(), "--arch", "sm_86,sm_89,sm_120a", "--no-oracles", "--dtype", "f8e4m3"],

@@ -46,15 +46,6 @@ template <class T> struct Gate {
     i64 mode, want_region;
 };
 
-// As `rounded`, without its division: a spacing is a power of two, and so is its inverse.
-template <class T> DEVICE double nearest(double x) {
-    if (is<T, double> || is<T, i64> || !isfinite(x)) return x;
-    int e = x == 0.0 ? Format<T>::min_exp : exponent(x);
-    int steps = Format<T>::precision - 1 - (e < Format<T>::min_exp ? Format<T>::min_exp : e);
-    double r = rint(x * pow2(steps)) * pow2(-steps);
-    return fabs(r) > Format<T>::max ? rounded<T>(x) : r;
-}
-
 template <class T> struct Judge {
     const Gate<T>& gate;
     Tally mine[REGIONS];
@@ -108,7 +99,7 @@ template <class T> struct Judge {
         Tally& t = mine[region];
         t.seen++;
         if (isinf(slack)) return;
-        double got = wide(gate.out[row * gate.pitch + col]), twin = nearest<T>(expect), may = allowed(expect, slack);
+        double got = wide(gate.out[row * gate.pitch + col]), twin = rounded<T>(expect), may = allowed(expect, slack);
         double err = got == expect ? 0.0 : got == twin ? fmin(fabs(twin - expect), may) : fabs(got - expect);
         double wide_may = loose > 0.0 ? allowed(expect, slack + loose) : may;
         if (gate.mode == JUDGE_FIND) {

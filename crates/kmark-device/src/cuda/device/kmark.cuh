@@ -62,7 +62,9 @@ template <class T> DEVICE double spacing(double x) {
 // x rounded to the nearest value of T, ties to even; beyond the largest it is infinite (NaN for e4m3).
 template <class T> DEVICE double rounded(double x) {
     if (is<T, double> || is<T, i64> || !isfinite(x)) return x;
-    double s = spacing<T>(x), r = rint(x / s) * s;
+    int e = x == 0.0 ? Format<T>::min_exp : exponent(x);
+    int steps = Format<T>::precision - 1 - (e < Format<T>::min_exp ? Format<T>::min_exp : e);
+    double r = rint(x * pow2(steps)) * pow2(-steps); // a spacing is a power of two: nothing is divided
     if (fabs(r) > Format<T>::max) return is<T, e4m3> ? double_of(0x7ff8000000000000ull) : copysign(double_of(0x7ff0000000000000ull), x);
     return r;
 }
@@ -264,7 +266,7 @@ DEVICE double rows_value(u64 key, u64 seed, i64 row, i64 col, i64 n, double mean
     case 12: return __dadd_rn(shift, plain(col));
     case 13: return __dmul_rn(16.0, plain(col));
     case 14: return col == 0 || col == n - 1 || col == n / 3 || col == n / 2 ? plain(col) : 0.0;
-    case 15: return plain(0);
+    case 15: return double_of(bits_of(plain(0)) >> 52 << 52); // a power of two
     default: return plain(col);
     }
 }

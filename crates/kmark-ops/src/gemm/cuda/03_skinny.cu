@@ -8,11 +8,11 @@
 // kmark: let M = ceil(m,16)*16
 // kmark: let GROUPS = m>64?2:1
 // kmark: let DEEP = 1
-// kmark: let PER_SM = 1
 // kmark: let TILES = ceil(n,64*GROUPS)
+// kmark: let PER_SM = TILES>sms?2:1
 // kmark: let SLOTS = sms*PER_SM-sms*PER_SM/32
 // kmark: let MOST = ceil(k,BK*DEEP)/4
-// kmark: let SPLIT = TILES*8<=SLOTS&&MOST>=8?8:TILES*4<=SLOTS&&MOST>=4?4:TILES*2<=SLOTS&&MOST>=2?2:1
+// kmark: let SPLIT = max(1,min(min(SLOTS/TILES,MOST),8))
 // kmark: let STAGES = min(12,(max_shared/PER_SM-4*1024)/(DEEP*(64*GROUPS+M)*128))
 // kmark: map a = a box=BK,M swizzle=128
 // kmark: map b = b box=ACROSS?64:BK,ACROSS?BK:64*GROUPS swizzle=128
@@ -32,30 +32,33 @@ KERNEL __launch_bounds__(MULTIPLIERS + 32) gemm_skinny(const __grid_constant__ A
     u8* stages = raw + (1024 - shared_address(raw) % 1024) % 1024;
     int part = blockIdx.x % SPLIT, col = blockIdx.x / SPLIT * COLS, all = (int)((a.k + BK * DEEP - 1) / (BK * DEEP));
     int first = all * part / SPLIT, end = all * (part + 1) / SPLIT;
-    if (threadIdx.x == 0) {
+    // One thread sets the barriers up and at once asks for all that the stages hold; the others need the barriers only.
+    float d[M / 2];
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, ahead = min(end, first + STAGES);
+    auto copy = [&](int k, int stage) {
+        barrier_expect(full + stage, DEEP * STEP_BYTES);
+        #pragma unroll
+        for (int e = 0; e < DEEP; e++) {
+            u8* b = stages + (stage * DEEP + e) * STEP_BYTES;
+            int at = (k * DEEP + e) * BK;
+            #pragma unroll
+            for (int g = 0; g < (ACROSS ? GROUPS : 1); g++)
+                tma_load(b + g * 8192, maps.b, full + stage, ACROSS ? col + g * 64 : at, ACROSS ? at : col);
+            tma_load(b + B_BYTES, maps.a, full + stage, at, 0);
+        }
+    };
+    if (threadIdx.x == MULTIPLIERS) {
         for (int i = 0; i < STAGES; i++) barrier_init(full + i, 1), barrier_init(empty + i, GROUPS);
         barrier_fence_init();
+        for (int k = first; k < ahead; k++) copy(k, k - first);
     }
-    if (threadIdx.x == MULTIPLIERS) tma_prefetch(maps.a), tma_prefetch(maps.b);
     __syncthreads();
-    float d[M / 2];
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     if (threadIdx.x >= MULTIPLIERS) {
-        Ring<STAGES> ring{0, 1};
+        Ring<STAGES> ring{0, 0};
         if (lane == 0) {
-            for (int k = first; k < end; k++, ring.next()) {
-                u64* here = full + ring.stage;
+            for (int k = ahead; k < end; k++, ring.next()) {
                 barrier_wait(empty + ring.stage, ring.phase);
-                barrier_expect(here, DEEP * STEP_BYTES);
-                #pragma unroll
-                for (int e = 0; e < DEEP; e++) {
-                    u8* b = stages + (ring.stage * DEEP + e) * STEP_BYTES;
-                    int at = (k * DEEP + e) * BK;
-                    #pragma unroll
-                    for (int g = 0; g < (ACROSS ? GROUPS : 1); g++)
-                        tma_load(b + g * 8192, maps.b, here, ACROSS ? col + g * 64 : at, ACROSS ? at : col);
-                    tma_load(b + B_BYTES, maps.a, here, at, 0);
-                }
+                copy(k, ring.stage);
             }
         }
         __syncwarp();
@@ -95,7 +98,7 @@ KERNEL __launch_bounds__(MULTIPLIERS + 32) gemm_skinny(const __grid_constant__ A
     bool whole = a.d.aligned(4 * sizeof(d_t));
     // Four columns at a time; the rows of a are dealt out to the blocks of the cluster.
     constexpr int FOURS = COLS / 4;
-    for (int i = threadIdx.x; i < M * FOURS / SPLIT; i += MULTIPLIERS + 32) {
+    for (int i = threadIdx.x; i < (M + SPLIT - 1) / SPLIT * FOURS; i += MULTIPLIERS + 32) {
         int row = i / FOURS * SPLIT + part, c = i % FOURS * 4;
         if (row >= a.m) continue;
         float v[4] = {0.0f, 0.0f, 0.0f, 0.0f};

@@ -12,8 +12,8 @@
 // kmark: let BN = least(W,128,256,64,ceil(n,CN*W)*max(4*W,3*W+256))
 // kmark: let SPLIT = 1
 // kmark: let PUT = 64
-// kmark: let SLOT = form.masked?m:d.rows
 // kmark: let STAGES = min(8,(max_shared-33*1024-512)/((128+BN)*128))
+// kmark: let SLOT = form.masked?m:d.rows
 // kmark: map a = a box=64,128/CN swizzle=128
 // kmark: map b = b box=64,BN/CM swizzle=128
 // kmark: map d = d box=PUT,16,1 dims=n,SLOT,d.rows/SLOT strides=d.pitch,d.pitch*SLOT swizzle=128

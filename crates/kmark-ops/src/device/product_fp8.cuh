@@ -1,0 +1,112 @@
+// Sums of 8-bit products. Hopper's tensor cores keep 14 bits of their own sums, so what they add up over 128 of k goes to
+// registers of its own, and is added, scaled, to sums in f32. While one warpgroup of a block adds, the other multiplies; with two
+// SETS of such registers (H = 1) a warpgroup's next products run while it adds. The file also says COPIED: scales of a's rows
+// come by copies (its map is a_scale); where their rows are not at multiples of 16 bytes, they are read when they are needed.
+#pragma once
+#include "product_wgmma.cuh"
+
+// The values live in registers here: the compiler may not move what touches them across.
+template <int N> DEVICE void keep(float (&v)[N]) {
+    #pragma unroll
+    for (int i = 0; i < N; i++) asm volatile("" : "+f"(v[i])::"memory");
+}
+
+// A copy brings the scales of four blocks of k for all rows of a tile, with the stage of the first of the four. As many buffers
+// as stages: a buffer's last stage is free before its next copy begins, even if every copy serves a single stage.
+struct ScaleRing {
+    float* buffers;
+    int at;
+    __device__ explicit ScaleRing(const ProductShared& s) : buffers((float*)(s.out + 16 * PUT_BYTES)), at(STAGES - 1) {}
+    __device__ __forceinline__ float* of(int k) {
+        if (k % 4 == 0) at = at + 1 == STAGES ? 0 : at + 1;
+        return buffers + at * BM * 4;
+    }
+};
+
+// As `produce`, with a's scales.
+DEVICE void produce_scaled(Ring<STAGES>& ring, ScaleRing& scales, const ProductShared& s, const Maps& maps, int rank, const Piece& piece) {
+    produce(ring, s, maps, rank, piece, [&](int k, u64* barrier) {
+        if (!COPIED) return 0;
+        float* to = scales.of(k);
+        if (k % 4 > 0) return 0;
+        tma_load(to, maps.a_scale, barrier, k, piece.row);
+        return BM * 16;
+    });
+}
+
+// The product of a piece of `steps` steps; one warpgroup, `half` 0 or 1. BLOCKS: sums over 128 of k are scaled by those of a's rows,
+// `a_scale(r, k)` where they are not copied (r counts within the warpgroup's rows), and of the columns, of_b[k].
+template <bool BLOCKS, class F>
+DEVICE void consume_fp8(float (&d)[H][BN / 2], Ring<STAGES>& ring, ScaleRing& scales, const ProductShared& s, int half, int steps, const float* of_b, F a_scale) {
+    static_assert(H == 1 || SETS == 1, "too many registers");
+    int first = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+    float part[SETS][BN / 2], scale[H][2], next_b = BLOCKS ? of_b[0] : 1.0f;
+    auto multiply = [&](float (&sums)[BN / 2], int stage, int h) {
+        u8* left = s.stages + stage * STAGE_BYTES + (half * H + h) * 64 * 128;
+        u64 of_left = along_k(left), of_right = along_k(s.stages + stage * STAGE_BYTES + A_BYTES);
+        keep(sums);
+        wgmma_fence();
+        #pragma unroll
+        for (int i = 0; i < 4; i++) wgmma<a_t>(sums, of_left + 2 * i, of_right + 2 * i, i);
+        wgmma_commit();
+    };
+    auto read_scales = [&](int k) {
+        if (!BLOCKS) return;
+        float b = next_b, *of_a = COPIED ? scales.of(k) : nullptr;
+        if (k + 1 < steps) next_b = of_b[k + 1];
+        #pragma unroll
+        for (int g = 0; g < H * 2; g++) {
+            int r = first + g / 2 * 64 + g % 2 * 8;
+            scale[g / 2][g % 2] = (COPIED ? of_a[(half * H * 64 + r) * 4 + k % 4] : a_scale(r, k)) * b;
+        }
+    };
+    auto add = [&](float (&sums)[BN / 2], int h) {
+        keep(sums);
+        #pragma unroll
+        for (int i = 0; i < BN / 2; i++) d[h][i] = BLOCKS ? fmaf(sums[i], scale[h][i / 2 % 2], d[h][i]) : d[h][i] + sums[i];
+    };
+    #pragma unroll
+    for (int h = 0; h < H; h++)
+        for (int i = 0; i < BN / 2; i++) d[h][i] = 0.0f;
+    barrier_wait(s.full + ring.stage, ring.phase);
+    if constexpr (SETS == 1) {
+        for (int k = 0; k < steps; k++) {
+            int stage = ring.stage;
+            ring.next();
+            #pragma unroll
+            for (int h = 0; h < H; h++) {
+                multiply(part[0], stage, h);
+                if (h == 0) read_scales(k); // while the products run
+                if (h == H - 1 && k + 1 < steps) barrier_wait(s.full + ring.stage, ring.phase);
+                wgmma_wait<0>();
+                if (h == H - 1) release(s, stage);
+                add(part[0], h);
+            }
+        }
+    } else {
+        // The loop and its end apart, so that the compiler sees which products are under way.
+        auto turn = [&](float (&now)[BN / 2], float (&next)[BN / 2], int k) {
+            int stage = ring.stage;
+            ring.next();
+            read_scales(k);
+            barrier_wait(s.full + ring.stage, ring.phase);
+            multiply(next, ring.stage, 0);
+            wgmma_wait<1>();
+            release(s, stage);
+            add(now, 0);
+        };
+        auto last = [&](float (&now)[BN / 2], int k) {
+            int stage = ring.stage;
+            ring.next();
+            read_scales(k);
+            wgmma_wait<0>();
+            release(s, stage);
+            add(now, 0);
+        };
+        int k = 0;
+        multiply(part[0], ring.stage, 0);
+        for (; k + 2 < steps; k += 2) turn(part[0], part[1], k), turn(part[1], part[0], k + 1);
+        if (k + 2 == steps) turn(part[0], part[1], k), last(part[1], k + 1);
+        else last(part[0], k);
+    }
+}

@@ -1,0 +1,56 @@
+// Tiles of 128 or 256 rows of one group with 8-bit operands on Hopper's tensor cores, sums over 128 of k scaled and added in f32; a
+// warpgroup's next products run while it adds.
+// kmark: arch sm_90a
+// kmark: only dtype=f8e4m3
+// kmark: require form.masked||align%128==0
+// kmark: let ACROSS_A = 0
+// kmark: let ACROSS_B = 0
+// kmark: let CM = 1
+// kmark: let CN = 2
+// kmark: let H = (lengths.equal&&m%256==0)||(form.masked&&m>=1024)?2:1
+// kmark: let SETS = 3-H
+// kmark: let BN = 128
+// kmark: let BK = 128
+// kmark: let SPLIT = 1
+// kmark: let PUT = 32
+// kmark: let COPIED = a_scale.pitch%4==0
+// kmark: let ROW_BYTES = 128+COPIED*16
+// kmark: let STAGES = min(6,(max_shared-16*1024-1536)/(128*H*ROW_BYTES+BN*128))
+// kmark: let SLOT = form.masked?m:d.rows
+// kmark: map a = a box=128,128*H/CN swizzle=128
+// kmark: map b = b box=128,BN/CM swizzle=128
+// kmark: map d = d box=PUT,16,1 dims=n,SLOT,d.rows/SLOT strides=d.pitch,d.pitch*SLOT swizzle=PUT*2
+// kmark: map a_scale = a_scale box=4,128*H strides=ceil(a_scale.pitch,4)*4
+// kmark: kernel grouped_fp8 grid=sms/2*2 block=384 cluster=2 shared=STAGES*(128*H*ROW_BYTES+BN*128)+17*1024
+#include "groups_wgmma.cuh"
+#include "product_fp8.cuh"
+
+KERNEL __launch_bounds__(WGMMA_THREADS, 1) grouped_fp8(const __grid_constant__ Args a, const __grid_constant__ Maps maps) {
+    extern __shared__ u8 raw[];
+    ProductShared s = product_shared(raw);
+    product_begin(s, maps);
+    ScaleRing scales(s);
+    int rank = cluster_rank(), group = __shfl_sync(~0u, threadIdx.x / 128, 0), steps = (int)((a.k + BK - 1) / BK);
+    if (group == 0) {
+        fewer_registers<40>();
+        Ring<STAGES> ring{0, 1};
+        if (threadIdx.x == 0) each_group_tile(a, rank, steps, [&](const GroupPiece& piece) { produce_scaled(ring, scales, s, maps, rank, piece); });
+    } else {
+        more_registers<232>();
+        Ring<STAGES> ring{0, 0};
+        int half = group - 1;
+        each_group_tile(a, rank, steps, [&](const GroupPiece& piece) {
+            float d[H][BN / 2];
+            int row = piece.row + half * 64 * H, blocks = ((int)a.n + 127) / 128;
+            const float* of_b = a.b_scale.row((i64)piece.group * blocks + min(piece.col / 128, blocks - 1));
+            consume_fp8<true>(d, ring, scales, s, half, steps, of_b, [&](int r, int k) { return a.a_scale.at(min((i64)(row + r), a.a.rows - 1), k); });
+            #pragma unroll
+            for (int h = 0; h < H; h++)
+                put_tile(d[h], s, half, [](float v, int, int) { return v; }, [&](u8* from, int c, int r) {
+                    tma_store(maps.d, from, piece.col + c, piece.in_slot + (half * H + h) * 64 + r, FORM == FORM_masked ? piece.group : 0);
+                });
+        });
+        if (threadIdx.x % 32 == 0) tma_wait<0>();
+    }
+    cluster_sync();
+}
