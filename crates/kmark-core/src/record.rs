@@ -181,6 +181,26 @@ pub struct KernelFigures {
     pub block: [u32; 3],
 }
 
+/// What a search among the variants of a kernel found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Tuned {
+    /// As it can be fixed behind the impl's name: `#BN=128,STAGES=4`.
+    pub chosen: String,
+    /// The chosen one first, then the others from the fastest on; those that failed come last.
+    pub tried: Vec<Tried>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Tried {
+    pub values: String,
+    /// Its time in the search; absent where it failed.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub time_ns: Option<f64>,
+    /// Why it failed, one line.
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    pub message: String,
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Record {
     pub schema: u32,
@@ -225,6 +245,9 @@ pub struct Record {
     /// The kernels of a launch, where they are known.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub kernels: Vec<KernelFigures>,
+    /// Of a kernel whose values were tuned for this case: which were tried, and what was chosen.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tuned: Option<Tuned>,
     /// What the impl chose or found out: an algorithm, a workspace.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub notes: Vec<String>,
@@ -238,7 +261,7 @@ pub struct Record {
 /// The part of an impl's name before the slash: impls of one family share a worker process. A file is a family of its own,
 /// by its name without folders and kernel: `./mine.cu:fast` is of `mine.cu`.
 pub fn family(impl_name: &str) -> String {
-    let file = impl_name.rsplit('/').next().unwrap_or(impl_name).split(':').next().unwrap_or(impl_name);
+    let file = impl_name.rsplit('/').next().unwrap_or(impl_name).split([':', '#']).next().unwrap_or(impl_name);
     if file.contains('.') {
         return file.to_string();
     }

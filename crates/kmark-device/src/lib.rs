@@ -43,6 +43,11 @@ pub trait Impl: Sync {
         case: &Case,
         buffers: &Buffers,
     ) -> Result<Box<dyn Launch>, Fault>;
+    /// What can be chosen of it in a case on a device of that architecture, as words; most leave nothing to choose. `NAME#WORD` is
+    /// the impl with that choice made.
+    fn variants(&self, _op: &'static Op, _case: &Case, _arch: &str) -> Vec<String> {
+        Vec::new()
+    }
     /// Itself, for code that knows the kind, where there is such code.
     fn as_any(&self) -> Option<&dyn Any> {
         None
@@ -73,6 +78,9 @@ impl<T: Impl + ?Sized> Impl for &T {
         buffers: &Buffers,
     ) -> Result<Box<dyn Launch>, Fault> {
         (**self).bind(device, op, case, buffers)
+    }
+    fn variants(&self, op: &'static Op, case: &Case, arch: &str) -> Vec<String> {
+        (**self).variants(op, case, arch)
     }
     fn as_any(&self) -> Option<&dyn Any> {
         (**self).as_any()

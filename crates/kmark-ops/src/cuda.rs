@@ -4,9 +4,9 @@ use kmark_core::case::Case;
 use kmark_core::op::Op;
 use kmark_core::record::Status;
 use kmark_device::buffer::Buffers;
-use kmark_device::cuda::directives::Directives;
+use kmark_device::cuda::directives::{Directives, Machine};
 use kmark_device::cuda::jit::{self, Headers};
-use kmark_device::cuda::{Cuda, KernelFile, Text, Wrong, declare, prelude};
+use kmark_device::cuda::{Cuda, KernelFile, Text, Wrong, declare, prelude, tune};
 use kmark_device::{Device, Fault, Impl, Launch, kind_of};
 use std::any::Any;
 use std::borrow::Cow;
@@ -171,7 +171,7 @@ pub fn bind(
 }
 
 /// The file of an impl that is a kernel of ours or a user's; a library's function has none.
-pub fn kernel_file(imp: &dyn Impl) -> Option<KernelFile<'_>> {
+pub fn kernel_file(imp: &dyn Impl) -> Option<KernelFile<'static>> {
     let imp = imp.as_any()?;
     let own = imp.downcast_ref::<CudaImpl>().and_then(|kernel| kernel.file().ok());
     own.or_else(|| imp.downcast_ref::<UserKernel>().map(|kernel| kernel.file.clone()))
@@ -198,6 +198,9 @@ impl Impl for CudaImpl {
         let file = self.file().map_err(|e| Fault::new(Status::BuildFailed, e))?;
         bind(&file, device, op, case, buffers, None)
     }
+    fn variants(&self, op: &'static Op, case: &Case, arch: &str) -> Vec<String> {
+        self.file().and_then(|f| f.variants(op, case, &Machine::usual(arch))).unwrap_or_default()
+    }
     fn as_any(&self) -> Option<&dyn Any> {
         Some(self)
     }
@@ -220,7 +223,7 @@ fn hash(bytes: &[u8], text: &str, folder: Option<&Path>, flags: &[String]) -> St
     };
     part(bytes);
     part(prelude::SOURCE.as_bytes());
-    if ["// kmark: let ", "// kmark: map "].iter().any(|line| text.contains(line)) {
+    if ["// kmark: let ", "// kmark: tune ", "// kmark: map "].iter().any(|line| text.contains(line)) {
         part(declare::SOURCE.as_bytes());
     }
     jit::OPTIONS.iter().for_each(|o| part(o.as_bytes()));
@@ -283,6 +286,14 @@ impl UserKernel {
         let file = KernelFile { name, text, directives, headers: headers(), folder };
         Ok(UserKernel { name: word.to_string(), file, hash })
     }
+
+    /// A kernel with some of its tuned values chosen: `choice` is the word for them, `word` the impl's new name.
+    pub fn variant_of(imp: &dyn Impl, word: &str, choice: &str) -> Result<UserKernel, String> {
+        let mut file = kernel_file(imp).ok_or("leaves nothing to choose")?;
+        file.directives.chosen = tune::parse(choice)?;
+        let hash = blake3::hash(format!("{}\n{choice}", imp.hash()).as_bytes()).to_hex()[..16].to_string();
+        Ok(UserKernel { name: word.to_string(), file, hash })
+    }
 }
 
 impl Impl for UserKernel {
@@ -303,6 +314,9 @@ impl Impl for UserKernel {
     }
     fn bind(&self, device: &dyn Device, op: &'static Op, case: &Case, buffers: &Buffers) -> Bound {
         bind(&self.file, device, op, case, buffers, None)
+    }
+    fn variants(&self, op: &'static Op, case: &Case, arch: &str) -> Vec<String> {
+        self.file.variants(op, case, &Machine::usual(arch)).unwrap_or_default()
     }
     fn as_any(&self) -> Option<&dyn Any> {
         Some(self)

@@ -3,8 +3,11 @@
 use indexmap::IndexMap;
 use kmark_core::case::DEFAULT_SEED;
 use kmark_core::dtype::DType;
+use kmark_device::Impl;
 use kmark_device::cuda::declare::declarations;
 use kmark_device::cuda::directives::{Directives, Machine};
+use kmark_ops::cuda::UserKernel;
+use std::path::Path;
 
 /// A product's case on an H200, as a kernel file with these lines sees it.
 fn seen(lines: &str, sizes: [u64; 3], attrs: &[(&str, &str)]) -> Result<(Vec<(String, i64)>, String), String> {
@@ -62,6 +65,28 @@ fn what_a_line_asks_for_in_vain_is_named() {
     let gaps = seen("// kmark: map d = d box=8,64", [256, 65, 64], &strided).unwrap_err();
     assert!(gaps.contains("map d: d is written, and its rows have 130 bytes, not at multiples of 16"), "{gaps}");
     seen("// kmark: map a = a box=8,64", [256, 128, 65], &strided).expect("reading ends with the row");
+}
+
+/// What there is to try in a product of 256 x n x 64, in the order of the file.
+fn variants(lines: &str, n: u64) -> Vec<String> {
+    let text = format!("{lines}\n// kmark: kernel k grid=1 block=32\n");
+    let kernel = UserKernel::new("./k.cu", Path::new("k.cu"), text.into_bytes(), None, None).unwrap();
+    let op = kmark_ops::find("gemm").unwrap().op;
+    let axes = [("m", 256), ("n", n), ("k", 64)].map(|(a, v)| (a.to_string(), v)).into_iter().collect();
+    let case = op.case(DType::Bf16, &axes, &IndexMap::new(), DEFAULT_SEED).unwrap();
+    assert_eq!(kernel.supports(op, &case).is_ok(), !kernel.variants(op, &case, "sm_90a").is_empty());
+    kernel.variants(op, &case, "sm_90a")
+}
+
+#[test]
+fn variants_are_what_a_file_offers_in_a_case() {
+    let lines =
+        "// kmark: tune BN = 64, 128, n when BN<=n\n// kmark: let HALF = BN/2\n// kmark: tune STAGES = 4, HALF/16";
+    assert_eq!(variants(lines, 128), ["BN=64,STAGES=4", "BN=64,STAGES=2", "BN=128,STAGES=4"]);
+    assert_eq!(variants(lines, 40), ["BN=40,STAGES=4", "BN=40,STAGES=1"]);
+    assert!(variants("// kmark: tune BN = 64, 128 when BN<n", 64).is_empty());
+    let many = (0..3).map(|i| format!("// kmark: tune T{i} = 1, 2, 3, 4, 5")).collect::<Vec<_>>().join("\n");
+    assert!(variants(&many, 64).is_empty(), "125 variants");
 }
 
 #[test]

@@ -18,8 +18,14 @@ pub fn is_kernel_file(name: &str) -> bool {
     [".cu", ".ptx", ".cubin"].iter().any(|end| path.ends_with(end))
 }
 
+/// A name, and the word for tuned values behind it.
+pub fn split_choice(name: &str) -> (&str, Option<&str>) {
+    name.split_once('#').map_or((name, None), |(name, choice)| (name, Some(choice)))
+}
+
 /// Path and kernel.
 fn split_entry(name: &str) -> (&str, Option<&str>) {
+    let name = split_choice(name).0;
     match name.rsplit_once(':') {
         Some((path, entry)) if !entry.contains('/') => (path, Some(entry)),
         _ => (name, None),
@@ -32,5 +38,10 @@ pub fn user_kernel(name: &str) -> Result<UserKernel> {
     let wrong = |e: &dyn std::fmt::Display| Error::usage(format!("--impl {name}: {e}"));
     let bytes = std::fs::read(path).map_err(|e| wrong(&e))?;
     let beside = std::fs::read_to_string(format!("{path}.kmark")).ok();
-    UserKernel::new(name, Path::new(path), bytes, entry, beside.as_deref()).map_err(|e| wrong(&e))
+    let (word, choice) = split_choice(name);
+    let kernel = UserKernel::new(word, Path::new(path), bytes, entry, beside.as_deref()).map_err(|e| wrong(&e))?;
+    match choice {
+        Some(choice) => UserKernel::variant_of(&kernel, name, choice).map_err(|e| wrong(&e)),
+        None => Ok(kernel),
+    }
 }

@@ -15,6 +15,7 @@ use kmark_device::measure::{Outcome, Stage};
 use kmark_device::workload::{self, verify};
 use kmark_device::{Built, Device, Fault, Impl, Launch, kind_of};
 use kmark_ops::Entry;
+use kmark_ops::cuda::UserKernel;
 use kmark_ops::mutants;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -93,7 +94,13 @@ impl Impls for BuiltIn {
                 let user = impls::user_kernel(name).map_err(|e| Fault::new(Status::BuildFailed, e.message))?;
                 Box::new(user)
             }
-            _ => Box::new(impls::impls_of(entry, kind).into_iter().find(|i| i.name() == name).ok_or_else(missing)?),
+            _ => {
+                let (base, choice) = impls::split_choice(name);
+                let found = impls::impls_of(entry, kind).into_iter().find(|i| i.name() == base).ok_or_else(missing)?;
+                let Some(choice) = choice else { return Ok(Box::new(found)) };
+                let chosen = UserKernel::variant_of(found, name, choice);
+                Box::new(chosen.map_err(|e| Fault::new(Status::Unsupported, format!("{name}: {e}")))?)
+            }
         })
     }
 }

@@ -5,6 +5,8 @@
 //! process, on the same tensors: the same launch differs between two processes by about 100 ns, and between two places
 //! of its tensors by more. Who fails in company is tried again alone.
 
+mod tune;
+
 use crate::device::Choice;
 use crate::host::{Limits, Workers};
 use crate::plan::Planned;
@@ -57,7 +59,10 @@ impl Bench<'_> {
         self.refuse(planned, &mut turns);
         for turn in turns.iter_mut().filter(|t| !t.failed) {
             step(turn.imp.name());
-            self.check(planned, turn);
+            self.tune(planned, turn, limits);
+            if !turn.failed {
+                self.check(planned, turn);
+            }
         }
         for turn in turns.iter_mut().filter(|t| !t.failed) {
             self.prepare(planned, turn, false);
@@ -92,7 +97,7 @@ impl Bench<'_> {
 
     /// Only the gate: verdicts without times.
     pub fn verify(&mut self, planned: &Planned, impl_name: &str) -> Result<Verify, Fault> {
-        let family = family(impl_name);
+        let family = family(impl_name); // whatever was chosen of it
         let request = Request::Verify { case: planned.case.clone(), impl_name: impl_name.to_string() };
         let start = Instant::now();
         let limits = self.first_limits(planned, &family);
@@ -170,12 +175,14 @@ impl Bench<'_> {
             cost: op.cost(case),
             times: Times::default(),
             kernels: Vec::new(),
+            tuned: None,
             notes: Vec::new(),
             message: String::new(),
             traceback: String::new(),
         };
         let seat = self.seat(&family);
-        Turn { imp, family, seat, record, generation: 0, spent_ns: 0, failed: false }
+        let word = imp.name().to_string();
+        Turn { imp, word, family, seat, record, generation: 0, spent_ns: 0, tune_ns: None, failed: false }
     }
 
     /// In whose process a family is timed: kernels of a GPU in one, Python libraries and CPU impls each in their own.
@@ -208,7 +215,7 @@ impl Bench<'_> {
         if !self.settings.verify {
             return;
         }
-        match self.verify(planned, turn.imp.name()) {
+        match self.verify(planned, &turn.word) {
             Ok(verify) => turn.judge(verify),
             Err(fault) => turn.fail(fault),
         }
@@ -236,7 +243,7 @@ impl Bench<'_> {
     }
 
     fn prepare(&mut self, planned: &Planned, turn: &mut Turn, anew: bool) {
-        let (case, impl_name) = (planned.case.clone(), turn.imp.name().to_string());
+        let (case, impl_name) = (planned.case.clone(), turn.word.clone());
         let (mode, check) = (self.settings.mode, self.settings.verify);
         let request = Request::Prepare { case, impl_name, mode, check, anew };
         let start = Instant::now();
@@ -245,9 +252,10 @@ impl Bench<'_> {
         self.phases.prepare_ns += start.elapsed().as_nanos() as u64;
         match reply {
             Ok(Reply::Prepared { times, kernels, notes, libraries, contract, .. }) => {
-                turn.record.impl_hash = hash_with(turn.imp.hash(), &libraries);
+                let chosen = turn.record.tuned.as_ref().map_or("", |t| &t.chosen);
+                turn.record.impl_hash = hash_with(hash_with(turn.imp.hash(), chosen), &libraries);
                 turn.record.contract = contract.unwrap_or_else(|| planned.entry.op.contract(&planned.case));
-                turn.record.times = times;
+                turn.record.times = Times { tune_ns: times.tune_ns.or(turn.tune_ns), ..times };
                 turn.record.kernels = kernels;
                 turn.record.notes = notes;
                 turn.record.process = Some(turn.seat.clone());
@@ -339,7 +347,7 @@ impl Bench<'_> {
             Some(ns) => Warmup::For { ns },
             None => Warmup::UntilSteady { limit_ns: slice / WARMUP_SHARE },
         };
-        let request = Request::Sample { impl_name: turn.imp.name().to_string(), rule, warmup, check };
+        let request = Request::Sample { impl_name: turn.word.clone(), rule, warmup, check };
         let start = Instant::now();
         let reply = self.workers.ask(&turn.seat, &request, limits);
         let spent = start.elapsed().as_nanos() as u64;
@@ -364,12 +372,12 @@ impl Bench<'_> {
     }
 }
 
-/// The hash of an impl together with the libraries that it was found to stand on.
-fn hash_with(own: String, libraries: &str) -> String {
-    if libraries.is_empty() {
+/// The hash of an impl together with what was found when it was bound: the libraries that it stands on, the values chosen.
+pub fn hash_with(own: String, more: &str) -> String {
+    if more.is_empty() {
         return own;
     }
-    blake3::hash(format!("{own}\n{libraries}").as_bytes()).to_hex()[..16].to_string()
+    blake3::hash(format!("{own}\n{more}").as_bytes()).to_hex()[..16].to_string()
 }
 
 fn unexpected(reply: &Reply) -> Fault {

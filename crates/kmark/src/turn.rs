@@ -7,6 +7,8 @@ use kmark_device::{Fault, Impl};
 /// One impl on its way through a case.
 pub struct Turn {
     pub imp: &'static dyn Impl,
+    /// As workers are asked for it: its name, with the values that were chosen if it has any to choose.
+    pub word: String,
     pub family: String,
     /// The family in whose process it is timed.
     pub seat: String,
@@ -14,6 +16,8 @@ pub struct Turn {
     /// Which worker holds its launch.
     pub generation: u32,
     pub spent_ns: u64,
+    /// What choosing its values took.
+    pub tune_ns: Option<f64>,
     pub failed: bool,
 }
 
@@ -25,6 +29,12 @@ impl Turn {
             let message = known.problems.join("; ");
             self.fail(Fault::new(Status::Wrong, message));
         }
+    }
+
+    /// As it failed, or would have failed.
+    pub fn fault(&self) -> Fault {
+        let Record { status, message, traceback, .. } = &self.record;
+        Fault { status: *status, message: message.clone(), traceback: traceback.clone() }
     }
 
     /// What binding took, with everything that belongs to it.

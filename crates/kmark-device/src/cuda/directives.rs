@@ -3,6 +3,7 @@
 
 use super::expr::{Scope, evaluate, is_name};
 use super::tensor_map::MapLine;
+use super::tune::Choice;
 use kmark_core::case::Case;
 use kmark_core::op::{AttrKind, Op};
 use kmark_core::tensor::TensorSpec;
@@ -17,6 +18,8 @@ pub struct Directives {
     pub workspace: Option<(String, bool)>,
     /// Values that expressions and the code know by a name; later ones may use earlier ones.
     pub lets: Vec<Let>,
+    /// Of those that are tuned, the values that were chosen.
+    pub chosen: Choice,
     /// Tensor maps, handed to kernels behind their `Args`.
     pub maps: Vec<MapLine>,
     /// Axes that become constants of the compiled code.
@@ -30,11 +33,14 @@ pub struct Directives {
 }
 
 /// A value by its expression, or, with parameters, a function that expressions may call.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Let {
-    name: String,
+    pub(super) name: String,
     parameters: Vec<String>,
     expression: String,
+    /// Of a value that is tuned: those to try, the expression among them, and a condition on what is tried.
+    pub(super) values: Vec<String>,
+    pub(super) when: Option<String>,
 }
 
 /// One launch: the kernel's name, and expressions for its shape.
@@ -125,8 +131,8 @@ impl Directives {
                 let (bytes, zeroed) = rest.strip_suffix(" zeroed").map_or((rest, false), |bytes| (bytes, true));
                 self.workspace = Some((bytes.trim().to_string(), zeroed));
             }
-            "let" => {
-                let new = Let::parse(rest)?;
+            "let" | "tune" => {
+                let new = if word == "let" { Let::parse(rest)? } else { Let::tune(rest)? };
                 if self.lets.iter().any(|known| known.name == new.name) {
                     return Err(format!("there are two values {}", new.name));
                 }
@@ -151,8 +157,19 @@ impl Directives {
             "arch" => self.archs.extend(list(rest)),
             "flags" => self.flags.extend(rest.split_whitespace().map(String::from)),
             _ => {
-                let known =
-                    ["kernel", "derive", "workspace", "let", "map", "constants", "only", "require", "arch", "flags"];
+                let known = [
+                    "kernel",
+                    "derive",
+                    "workspace",
+                    "let",
+                    "tune",
+                    "map",
+                    "constants",
+                    "only",
+                    "require",
+                    "arch",
+                    "flags",
+                ];
                 return Err(kmark_core::spelling::unknown("directive", word, known));
             }
         }
@@ -175,6 +192,7 @@ impl Directives {
                 return Err(format!("needs {condition}"));
             }
         }
+        self.check_choice(names)?;
         self.maps.iter().try_for_each(|map| map.tile(names).map(drop))
     }
 
@@ -196,7 +214,9 @@ impl Directives {
                 return Err(format!("let {name}: the name has a meaning already"));
             }
             if new.parameters.is_empty() {
-                let value = names.value(&new.expression).map_err(|e| format!("let {name}: {e}"))?;
+                let chosen = self.chosen.iter().find(|(known, _)| known == name).map(|(_, value)| Ok(*value));
+                let value = chosen.unwrap_or_else(|| names.value(&new.expression));
+                let value = value.map_err(|e| format!("let {name}: {e}"))?;
                 names.lets.push((name.clone(), value));
             }
         }
@@ -291,7 +311,19 @@ impl Let {
         if !is_name(name) || !parameters.iter().all(|p: &String| is_name(p)) || expression.trim().is_empty() {
             return Err(how());
         }
-        Ok(Let { name: name.to_string(), parameters, expression: expression.trim().to_string() })
+        Ok(Let { name: name.to_string(), parameters, expression: expression.trim().to_string(), ..Let::default() })
+    }
+
+    fn tune(text: &str) -> Result<Let, String> {
+        let how = || format!("`{text}`: write it like tune BN = 128, 192, 256 when BN<=n");
+        let (list, when) = text.split_once(" when ").map_or((text, None), |(list, when)| (list, Some(when.trim())));
+        let (name, list) = list.split_once('=').ok_or_else(how)?;
+        let values: Vec<String> = parts(list).iter().map(|v| v.trim().to_string()).collect();
+        if !is_name(name.trim()) || values.iter().any(String::is_empty) || when.is_some_and(str::is_empty) {
+            return Err(how());
+        }
+        let (name, expression) = (name.trim().to_string(), values[0].clone());
+        Ok(Let { name, expression, values, when: when.map(String::from), ..Let::default() })
     }
 }
 
@@ -400,6 +432,7 @@ mod tests {
             ("// kmark: workspace", "says nothing"),
             ("// kmark: let 2x = 3", "write it like let TILE"),
             ("// kmark: let A = 3\n// kmark: let A = 4", "line 2: there are two values A"),
+            ("// kmark: tune A = 3,, 4", "write it like tune BN = 128, 192, 256 when BN<=n"),
             ("// kmark: kernel k grid=1 block=1 with=pdl", "unknown word after with= 'pdl'"),
             ("// kmark: map a of a box=64,64", "write it like map NAME = TENSOR box="),
             ("// kmark: map a = a swizzle=128", "needs box="),

@@ -20,6 +20,7 @@ pub mod prelude;
 mod program;
 mod sample;
 mod tensor_map;
+pub mod tune;
 mod workload;
 mod workspace;
 

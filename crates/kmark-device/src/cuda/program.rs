@@ -72,9 +72,10 @@ impl KernelFile<'_> {
     pub fn claims(&self, op: &Op, case: &Case) -> Result<(), String> {
         let tensors = op.tensors(case);
         let machine = Machine::usual(self.directives.archs.first().map_or("", |a| a));
-        let names = self.directives.names(op, case, &tensors, &machine)?;
-        self.directives.claims(&names)?;
-        self.directives.kernels.iter().try_for_each(|k| k.shape(&names).map(drop))
+        let file = self.settled(op, case, &machine)?;
+        let names = file.directives.names(op, case, &tensors, &machine)?;
+        file.directives.claims(&names)?;
+        file.directives.kernels.iter().try_for_each(|k| k.shape(&names).map(drop))
     }
 
     /// The compiled image for a GPU and the compiler's log; `more` follows the prelude.
@@ -94,8 +95,9 @@ impl KernelFile<'_> {
         let bad = |e: String| Fault::new(Status::BuildFailed, format!("{}: {e}", self.name));
         let mut before = prelude(op, case, &self.directives.constants, reader).map_err(bad)?;
         let tensors = op.tensors(case);
-        let names = self.directives.names(op, case, &tensors, machine).map_err(bad)?;
-        before.push_str(&declarations(&self.directives, &names));
+        let file = self.settled(op, case, machine).map_err(bad)?;
+        let names = file.directives.names(op, case, &tensors, machine).map_err(bad)?;
+        before.push_str(&declarations(&file.directives, &names));
         before.push_str(more);
         let mut flags = self.directives.flags.clone();
         if reader == For::Oracle {
@@ -117,7 +119,9 @@ impl KernelFile<'_> {
     ) -> Result<Program, Fault> {
         let tensors = op.tensors(case);
         let bad = |e: String| Fault::new(Status::Unsupported, format!("{}: {e}", self.name));
-        let names = self.directives.names(op, case, &tensors, cuda.machine()).map_err(bad)?;
+        let file = self.settled(op, case, cuda.machine()).map_err(bad)?;
+        let names = file.directives.names(op, case, &tensors, cuda.machine()).map_err(bad)?;
+        file.directives.check_choice(&names).map_err(bad)?;
         let mut shapes = Vec::new();
         for kernel in &self.directives.kernels {
             shapes.extend(kernel.shape(&names).map_err(bad)?.map(|shape| (&kernel.name, shape)));
@@ -131,7 +135,7 @@ impl KernelFile<'_> {
             },
         };
         let start = Instant::now();
-        let (image, log) = self.compile(cuda.jit(), cuda.machine(), op, case, For::Kernel, &more)?;
+        let (image, log) = file.compile(cuda.jit(), cuda.machine(), op, case, For::Kernel, &more)?;
         let module = Arc::new(cuda.queue().module(&image)?);
         let build_ns = start.elapsed().as_nanos() as f64;
         let steps = shapes.into_iter().map(|(name, shape)| Step::new(&module, name, shape));

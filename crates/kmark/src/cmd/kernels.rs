@@ -49,6 +49,7 @@ pub fn template(e: &Entry) -> String {
         "//     let TILE = E               a value for the lines below and for the code; let COST(W) = E a function"
             .into(),
     );
+    line("//     tune STAGES = 2, 3, 4      a value that is tried; the fastest right variant runs".into());
     line(
         "//     map x = x box=64,TILE swizzle=128    a tensor map; kernels take Maps maps as a second argument".into(),
     );

@@ -14,6 +14,7 @@ mod reports;
 mod resume;
 mod rules;
 mod runs;
+mod tune;
 
 use assert_cmd::Command;
 use std::path::Path;
