@@ -23,7 +23,7 @@ impl Cost {
     }
 
     pub fn bytes(&self) -> u64 {
-        self.bytes_read + self.bytes_written
+        self.bytes_read.saturating_add(self.bytes_written)
     }
 }
 

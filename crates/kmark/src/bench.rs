@@ -29,8 +29,9 @@ use std::time::{Duration, Instant};
 const MAX_SAMPLES: usize = 2000;
 /// The share of a visit's time that warming up may take.
 const WARMUP_SHARE: u64 = 4;
-/// More deadlines for a Python library's first steps: it may have to compile.
-const COMPILING: u32 = 4;
+/// What a step may take, and how much more a Python library's first steps: it may have to compile.
+const DEADLINE: Duration = Duration::from_secs(60);
+const COMPILING: Duration = Duration::from_secs(240);
 /// The process in which all kernels of a case are timed.
 const TOGETHER: &str = "kernels";
 /// Cases of up to so many bytes are laid out anew in every so manieth round, if binding takes no longer than this.
@@ -43,25 +44,43 @@ const WORKER_MEMORY: u64 = 2 << 30;
 pub struct Bench<'a> {
     pub workers: &'a mut Workers,
     pub settings: &'a Settings,
-    pub deadline: Duration,
+    pub deadlines: Deadlines,
     /// The machine's limits, where they were measured.
     pub roofs: Option<Roofs>,
     pub phases: Phases,
 }
 
+/// How long things may take.
+pub struct Deadlines {
+    step: Duration,
+    compiling: Duration,
+}
+
+impl Deadlines {
+    /// A deadline that somebody asked for is one, whatever has to be compiled.
+    pub fn of(asked: Option<Duration>) -> Deadlines {
+        match asked {
+            Some(step) => Deadlines { step, compiling: Duration::ZERO },
+            None => Deadlines { step: DEADLINE, compiling: COMPILING },
+        }
+    }
+}
+
 impl Bench<'_> {
-    /// Runs the case with all its impls; one record each.
-    pub fn case(&mut self, planned: &Planned, mut step: impl FnMut(&str)) -> Vec<Record> {
+    /// Runs the case with all its impls; one record each. `step` hears whose turn it is, and sees how records grow.
+    pub fn case(&mut self, planned: &Planned, mut step: impl FnMut(&str, &[&Record])) -> Vec<Record> {
         let key = drawn();
         let group = format!("{:08x}", philox(key, 0)[0]);
         let limits = self.limits(planned);
         let mut turns: Vec<Turn> = planned.impls.iter().map(|imp| self.turn(planned, *imp, &group)).collect();
         self.refuse(planned, &mut turns);
-        for turn in turns.iter_mut().filter(|t| !t.failed) {
-            step(turn.imp.name());
-            self.tune(planned, turn, limits);
-            if !turn.failed {
-                self.check(planned, turn);
+        for i in 0..turns.len() {
+            step(turns[i].imp.name(), &turns.iter().map(|t| &t.record).collect::<Vec<_>>());
+            if !turns[i].failed {
+                self.tune(planned, &mut turns[i], limits);
+            }
+            if !turns[i].failed {
+                self.check(planned, &mut turns[i]);
             }
         }
         for turn in turns.iter_mut().filter(|t| !t.failed) {
@@ -134,7 +153,7 @@ impl Bench<'_> {
         // Plain loops and the oracle pass through memory at some 20 MB/s at the worst, and compute at 200 MFLOP/s; on a
         // GPU it is a thousand times as much.
         let (rate, speed) = if on_gpu { (2e10, 2e11) } else { (2e7, 2e8) };
-        let time = self.deadline + Duration::from_secs_f64(bytes as f64 / rate + flops as f64 / speed);
+        let time = self.deadlines.step + Duration::from_secs_f64(bytes as f64 / rate + flops as f64 / speed);
         // A process that uses a GPU maps much that it does not fill.
         let more = if on_gpu { 4 * WORKER_MEMORY } else { 0 };
         Limits { time, memory: 3 * bytes + WORKER_MEMORY + more }
@@ -143,7 +162,7 @@ impl Bench<'_> {
     /// What a step may take in which a library may still compile.
     fn first_limits(&self, planned: &Planned, family: &str) -> Limits {
         let limits = self.limits(planned);
-        if python::runs(family) { Limits { time: limits.time + COMPILING * self.deadline, ..limits } } else { limits }
+        if python::runs(family) { Limits { time: limits.time + self.deadlines.compiling, ..limits } } else { limits }
     }
 
     fn turn(&self, planned: &Planned, imp: &'static dyn Impl, group: &str) -> Turn {
@@ -266,16 +285,23 @@ impl Bench<'_> {
         }
     }
 
-    fn rounds(&mut self, planned: &Planned, turns: &mut [Turn], limits: Limits, key: u64, step: &mut impl FnMut(&str)) {
+    fn rounds(
+        &mut self,
+        planned: &Planned,
+        turns: &mut [Turn],
+        limits: Limits,
+        key: u64,
+        step: &mut impl FnMut(&str, &[&Record]),
+    ) {
         let plan = self.turns(key);
         let mut going: Vec<&mut Turn> = turns.iter_mut().filter(|t| !t.failed).collect();
         for round in 0..plan.rounds {
             self.move_elsewhere(planned, &mut going, round);
             let spent: Vec<u64> = going.iter().map(|t| t.spent_ns).collect();
             for i in plan.round(round, &spent) {
+                step(going[i].imp.name(), &going.iter().map(|t| &t.record).collect::<Vec<_>>());
                 let turn = &mut going[i];
                 if !turn.failed {
-                    step(turn.imp.name());
                     let seat = turn.seat.clone();
                     self.visit(planned, turn, limits, round, plan.slice_ns(), self.usual_check());
                     if turn.seat != seat {

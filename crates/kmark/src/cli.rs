@@ -77,7 +77,8 @@ pub struct Selection {
     /// Seed of the inputs
     #[arg(long, default_value_t = kmark_core::case::DEFAULT_SEED)]
     pub seed: u64,
-    /// How long one step of one impl may take before it is ended; large cases get more [default: 60s]
+    /// How long one step of one impl may take before it is ended; large cases get more [default: 60s, and 240s more while a
+    /// Python library may compile]
     #[arg(long, value_parser = parse_duration, value_name = "TIME")]
     pub deadline: Option<Duration>,
 }
@@ -278,7 +279,7 @@ pub struct ReportArgs {
     pub runs: Vec<PathBuf>,
     #[arg(long, default_value = "table", value_parser = clap::builder::PossibleValuesParser::new(crate::report::names()))]
     pub format: String,
-    /// Write to this file instead of standard output; it must not exist. For svg, a folder
+    /// Write to this file instead of standard output; it must not exist. For svg and png, a folder
     #[arg(long, value_name = "PATH")]
     pub out: Option<PathBuf>,
     /// The impl that speed-ups refer to [default: that of the run]
@@ -296,6 +297,9 @@ pub struct ReportArgs {
     /// Unit of times [default: what keeps them readable; ns for programs]
     #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(crate::report::UNITS.iter().map(|u| u.name)))]
     pub unit: Option<String>,
+    /// Draw png light on dark
+    #[arg(long)]
+    pub dark: bool,
 }
 
 #[derive(Args)]

@@ -4,6 +4,7 @@
 use crate::device::Choice;
 use crate::env;
 use crate::error::{Error, Result};
+use crate::log::{Log, Tail};
 use crate::processes::{adopt_orphans, end_orphans, signal_tree};
 use crate::python;
 use crate::seal::{Key, Seal, Way};
@@ -14,7 +15,7 @@ use kmark_core::record::{Calibration, DeviceId, Status};
 use kmark_core::wire::{MAX_LINE, PROTOCOL, Reply, Request};
 use kmark_device::Fault;
 use rustix::process::{Pid, Signal, kill_process_group};
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader, PipeWriter, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
@@ -42,6 +43,8 @@ pub struct Workers {
     pub hellos: HashMap<String, Hello>,
     /// Families whose worker does not start, and why: it is not tried again.
     absent: HashMap<String, String>,
+    /// Where what they print goes, beside the records of failures.
+    pub log: Option<Arc<Log>>,
     pub start_time: Duration,
     /// Time that workers spent on requests, by their own account.
     pub busy: Duration,
@@ -66,6 +69,7 @@ impl Workers {
             generations: HashMap::new(),
             hellos: HashMap::new(),
             absent: HashMap::new(),
+            log: None,
             start_time: Duration::ZERO,
             busy: Duration::ZERO,
         }
@@ -137,7 +141,7 @@ impl Workers {
 
     fn start_now(&mut self, family: &str) -> Result<()> {
         let start = Instant::now();
-        let mut worker = Worker::spawn(family, self.device)?;
+        let mut worker = Worker::spawn(family, self.device, self.log.clone())?;
         let hello = Request::Hello { protocol: PROTOCOL, calibrate: self.calibrate };
         let limits = Limits { time: Duration::from_secs(60), memory: u64::MAX };
         match worker.ask(&hello, limits) {
@@ -174,7 +178,7 @@ struct Worker {
 }
 
 impl Worker {
-    fn spawn(family: &str, device: Choice) -> Result<Worker> {
+    fn spawn(family: &str, device: Choice, file: Option<Arc<Log>>) -> Result<Worker> {
         let failed = |what: &str, e: &dyn std::fmt::Display| Error::own(format!("cannot {what}: {e}"));
         let key = Key::draw().map_err(|e| failed("draw a key", &e))?;
         let (requests_rx, mut requests) = std::io::pipe().map_err(|e| failed("make a pipe", &e))?;
@@ -198,9 +202,9 @@ impl Worker {
             .map_err(|e| failed("set up a worker's pipes", &e))?;
         let mut child = command.spawn().map_err(|e| failed("start a worker", &e))?;
         drop(command); // closes the host's copies of the worker's ends
-        let log = Arc::new(Mutex::new(Tail::default()));
-        Tail::follow(&log, child.stdout.take().expect("piped"));
-        Tail::follow(&log, child.stderr.take().expect("piped"));
+        let log = Arc::new(Mutex::new(Tail::new(family)));
+        Tail::follow(&log, file.clone(), child.stdout.take().expect("piped"));
+        Tail::follow(&log, file, child.stderr.take().expect("piped"));
         let (tx, rx) = channel();
         let mut incoming = Seal::new(&key, Way::Reply);
         std::thread::spawn(move || {
@@ -231,6 +235,9 @@ impl Worker {
     }
 
     fn ask(&mut self, request: &Request, limits: Limits) -> std::result::Result<Reply, Fault> {
+        if let Ok(mut log) = self.log.lock() {
+            log.asked(request);
+        }
         if self.halts {
             self.signal(Signal::CONT);
         }
@@ -327,33 +334,5 @@ impl Drop for Worker {
             std::thread::sleep(Duration::from_millis(2));
         }
         self.kill();
-    }
-}
-
-/// The last words of a worker's output.
-#[derive(Default)]
-struct Tail {
-    bytes: VecDeque<u8>,
-}
-
-impl Tail {
-    const KEEP: usize = 2000;
-
-    fn follow(tail: &Arc<Mutex<Tail>>, mut from: impl Read + Send + 'static) {
-        let tail = Arc::clone(tail);
-        std::thread::spawn(move || {
-            let mut chunk = [0; 4096];
-            while let Ok(n @ 1..) = from.read(&mut chunk) {
-                let Ok(mut tail) = tail.lock() else { break };
-                tail.bytes.extend(&chunk[..n]);
-                let excess = tail.bytes.len().saturating_sub(Self::KEEP);
-                tail.bytes.drain(..excess);
-            }
-        });
-    }
-
-    fn text(&self) -> String {
-        let bytes: Vec<u8> = self.bytes.iter().copied().collect();
-        String::from_utf8_lossy(&bytes).trim().to_string()
     }
 }

@@ -8,6 +8,7 @@ mod cmd;
 mod compare;
 mod history;
 mod host;
+mod log;
 mod merge;
 mod plan;
 mod possible;

@@ -77,7 +77,7 @@ impl Store {
             })?;
         lock(&records, dir)?;
         let run = read_run(dir)?;
-        let (list, good) = read_records(&path, true, |r| r)?;
+        let (list, good) = read_records(&path, true, |r| r, |_| {})?;
         let length = records.metadata().map_err(|e| Error::own(format!("{}: {e}", path.display())))?.len();
         if good < length {
             records.set_len(good).map_err(|e| Error::own(format!("{}: {e}", path.display())))?;
@@ -135,11 +135,16 @@ fn lock(file: &File, dir: &Path) -> Result<()> {
 
 /// Reads a run: the folder, or its records.jsonl or run.json.
 pub fn load(path: &Path) -> Result<Loaded> {
-    load_as(path, |_, r| r)
+    load_as(path, |_, r| r, |_| {})
 }
 
-/// The same for runs that need not fit into memory: of each record stays what `keep` makes of it.
-pub fn load_as<T: Send>(path: &Path, keep: impl Fn(&Run, Record) -> T + Sync) -> Result<Loaded<T>> {
+/// The same for runs that need not fit into memory: of each record stays what `keep` makes of it, on whichever core, and
+/// `settle` leaves of that, one after the other.
+pub fn load_as<T: Send>(
+    path: &Path,
+    keep: impl Fn(&Run, Record) -> T + Sync,
+    settle: impl FnMut(&mut T),
+) -> Result<Loaded<T>> {
     let dir = match path.file_name().and_then(|n| n.to_str()) {
         Some(RUN | RECORDS) => path.parent().unwrap_or(Path::new(".")),
         _ => path,
@@ -149,7 +154,7 @@ pub fn load_as<T: Send>(path: &Path, keep: impl Fn(&Run, Record) -> T + Sync) ->
         return Err(Error::usage(format!("{} {why}", dir.display())));
     }
     let run = read_run(dir)?;
-    let (records, _) = read_records(&dir.join(RECORDS), false, |r| keep(&run, r))?;
+    let (records, _) = read_records(&dir.join(RECORDS), false, |r| keep(&run, r), settle)?;
     Ok(Loaded { name: dir.display().to_string(), run, records })
 }
 
@@ -193,7 +198,12 @@ fn read_run(dir: &Path) -> Result<Run> {
 
 /// What `keep` makes of each record, and the length of the whole lines. With `repair`, an incomplete last line is left
 /// out instead of being an error.
-fn read_records<T: Send>(path: &Path, repair: bool, keep: impl Fn(Record) -> T + Sync) -> Result<(Vec<T>, u64)> {
+fn read_records<T: Send>(
+    path: &Path,
+    repair: bool,
+    keep: impl Fn(Record) -> T + Sync,
+    mut settle: impl FnMut(&mut T),
+) -> Result<(Vec<T>, u64)> {
     let bad = |number: usize, what: &str| Error::usage(format!("{}:{number}: {what}", path.display()));
     let cannot = |e: std::io::Error| Error::usage(format!("{}: {e}", path.display()));
     let mut file = BufReader::with_capacity(1 << 20, File::open(path).map_err(cannot)?);
@@ -206,10 +216,11 @@ fn read_records<T: Send>(path: &Path, repair: bool, keep: impl Fn(Record) -> T +
             rayon::join(|| lines.whole.par_iter().map(one).collect::<Vec<_>>(), || Lines::read(&mut file));
         for record in records {
             number += 1;
-            let (key, record) = record.map_err(|what| bad(number, &what))?;
+            let (key, mut record) = record.map_err(|what| bad(number, &what))?;
             if let Some((case, impl_name, _)) = seen.replace(key) {
                 return Err(bad(number, &format!("a second record of {case} {impl_name}")));
             }
+            settle(&mut record);
             kept.push(record);
         }
         good += lines.whole.iter().map(|l| l.len() as u64).sum::<u64>();

@@ -13,7 +13,7 @@ pub fn run(args: HistoryArgs) -> Result<u8> {
     let mut runs: Vec<Loaded> = Vec::new();
     for path in &args.dirs {
         for folder in folders_below(path)? {
-            match load_as(&folder, |_, r| slim(r)) {
+            match load_as(&folder, |_, r| slim(r), |_| {}) {
                 Ok(run) => runs.push(run),
                 // One among many that was cut off does not hide the others.
                 Err(e) if folder != *path => say(&format!("left out: {e}")),

@@ -7,15 +7,39 @@ use crate::env;
 use crate::error::{Error, Result};
 use crate::plan::cases;
 use crate::python;
+use crate::report::short;
 use crate::suite::{BUILT_IN, Suite};
 use crate::units;
-use comfy_table::{ContentArrangement, Table};
+use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width};
 use kmark_core::case::DEFAULT_SEED;
 use kmark_core::spelling::unknown;
 use kmark_device::cpu::Cpu;
 use kmark_device::{Device, Impl};
 use kmark_ops::Entry;
 use serde_json::{Value, json};
+
+/// Columns that narrow terminals do without, in the order in which they go.
+const DROPPED: [&str; 13] = [
+    "hash",
+    "MFLOP",
+    "compulsory traffic",
+    "bytes",
+    "id",
+    "tensors",
+    "axes",
+    ATTRIBUTES,
+    "contract",
+    "memory",
+    "cases",
+    "about",
+    "ops",
+];
+const ATTRIBUTES: &str = "attributes (first is the default)";
+/// Columns of sentences and lists, which may go on in the next line, between words.
+const WRAPPED: [&str; 4] = [ATTRIBUTES, "contract", "about", "ops"];
+
+/// Blanks beside each column.
+const PADDING: usize = 2;
 
 /// Rows of words, and the same as JSON.
 pub struct Listing {
@@ -56,22 +80,61 @@ impl Listing {
     }
 
     pub fn print(&self, json: bool) -> Result<()> {
-        if json { print(&to_json(&self.json)) } else { print_text(&self.text()) }
+        if json { print(&to_json(&self.json)) } else { print_text(&self.text(terminal_width())) }
     }
 
-    fn text(&self) -> String {
+    fn text(&self, width: Option<u16>) -> String {
         let mut table = Table::new();
         table.load_style(comfy_table::presets::NOTHING);
-        match terminal_width() {
-            Some(width) => table.set_width(width).set_content_arrangement(ContentArrangement::Dynamic),
-            None => table.set_content_arrangement(ContentArrangement::Disabled),
+        let Some(width) = width else {
+            table.set_content_arrangement(ContentArrangement::Disabled).set_header(&self.header);
+            table.add_rows(&self.rows);
+            return lines(&table);
         };
-        table.set_header(&self.header);
-        for row in &self.rows {
-            table.add_row(row);
+        let kept = self.kept(width as usize);
+        let others: usize = kept.iter().skip(1).map(|i| self.least(*i) + PADDING).sum();
+        let first = (width as usize).saturating_sub(others + PADDING).max(8);
+        let cell = |row: &[String], i: usize| if i == 0 { short(&row[0], first) } else { row[i].clone() };
+        table.set_width(width).set_content_arrangement(ContentArrangement::Dynamic);
+        table.set_header(kept.iter().map(|i| self.header[*i]));
+        table.add_rows(self.rows.iter().map(|row| kept.iter().map(|i| cell(row, *i)).collect::<Vec<_>>()));
+        for (place, i) in kept.iter().enumerate() {
+            let constraint = match self.wraps(*i) {
+                true => ColumnConstraint::LowerBoundary(Width::Fixed((self.least(*i) + PADDING) as u16)),
+                false => ColumnConstraint::ContentWidth,
+            };
+            table.column_mut(place).expect("a column of the header").set_constraint(constraint);
         }
-        table.lines().map(|l| l.trim_end().to_string() + "\n").collect()
+        lines(&table)
     }
+
+    /// The columns for which a terminal has room.
+    fn kept(&self, width: usize) -> Vec<usize> {
+        let mut kept: Vec<usize> = (0..self.header.len()).collect();
+        for head in DROPPED {
+            if kept.iter().map(|i| self.least(*i) + PADDING).sum::<usize>() > width {
+                kept.retain(|i| *i == 0 || self.header[*i] != head);
+            }
+        }
+        kept
+    }
+
+    fn wraps(&self, i: usize) -> bool {
+        WRAPPED.contains(&self.header[i])
+    }
+
+    /// The least width of a column in which no word is broken.
+    fn least(&self, i: usize) -> usize {
+        let length = |text: &str| match self.wraps(i) {
+            true => text.split([' ', '-']).map(|word| word.chars().count() + 1).max().unwrap_or(0).max(16),
+            false => text.chars().count(),
+        };
+        self.rows.iter().map(|row| length(&row[i])).chain([length(self.header[i])]).max().unwrap_or(0)
+    }
+}
+
+fn lines(table: &Table) -> String {
+    table.lines().map(|l| l.trim_end().to_string() + "\n").collect()
 }
 
 fn find(op: &str) -> Result<&'static Entry> {
@@ -84,7 +147,7 @@ fn finds(ops: &[String]) -> Result<Vec<&'static Entry>> {
 }
 
 fn list_ops(entries: Vec<&'static Entry>) -> Listing {
-    let mut list = Listing::new(&["op", "axes", "attributes (first is the default)", "contract"]);
+    let mut list = Listing::new(&["op", "axes", ATTRIBUTES, "contract"]);
     for e in entries {
         let axes: Vec<&str> = e.op.axes.iter().map(|a| a.name).collect();
         let attrs: Vec<String> =
@@ -184,4 +247,33 @@ fn list_cases(what: &[String], choice: &cli::Choice) -> Result<Listing> {
         list.push(&[&case.id, &op.contract(&case), &units::bytes(tensors), &units::bytes(traffic), &mflop], json);
     }
     Ok(list)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn narrow_terminals_break_no_words() {
+        for (list, must) in
+            [(list_ops(chosen(&[]).unwrap()), "rmsnorm"), (suites().unwrap(), "dsv3"), (dtypes(), "bf16")]
+        {
+            let words: Vec<&str> = list.rows.iter().flatten().flat_map(|c| c.split_whitespace()).collect();
+            for width in [20, 40, 60, 80, 120, 250] {
+                let text = list.text(Some(width));
+                assert!(text.lines().all(|l| l.chars().count() <= width.into()), "{width}:\n{text}");
+                assert!(text.contains(must), "{width}:\n{text}");
+                for word in text.split_whitespace().filter(|w| !w.contains('…')) {
+                    let whole = |w: &&str| *w == word || w.split_inclusive('-').any(|part| part == word);
+                    assert!(
+                        words.iter().any(whole) || list.header.iter().any(|h| h.contains(word)),
+                        "{width} {word}:\n{text}"
+                    );
+                }
+            }
+        }
+        let cases = list_cases(&["dsv3".into()], &cli::Choice::default()).unwrap();
+        assert!(cases.text(Some(40)).lines().all(|l| l.chars().count() <= 40));
+        assert!(cases.text(None).contains("MFLOP") && !cases.text(Some(80)).contains("MFLOP"));
+    }
 }

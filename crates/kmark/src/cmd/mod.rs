@@ -10,6 +10,7 @@ mod dry_run;
 pub mod history;
 mod kernels;
 pub mod list;
+mod live;
 pub mod merge;
 mod progress;
 pub mod report;
@@ -143,10 +144,15 @@ fn help_text(e: &clap::Error) -> String {
 
 /// Columns of the terminal on standard output, if it is one.
 pub fn terminal_width() -> Option<u16> {
-    if !std::io::stdout().is_terminal() {
+    width_of(std::io::stdout())
+}
+
+/// Columns of a terminal, if it is one.
+fn width_of(stream: impl IsTerminal + std::os::fd::AsFd) -> Option<u16> {
+    if !stream.is_terminal() {
         return None;
     }
-    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    let size = rustix::termios::tcgetwinsize(stream).ok()?;
     Some(size.ws_col).filter(|w| *w >= 20)
 }
 

@@ -5,10 +5,13 @@ use crate::cli::ReportArgs;
 use crate::error::{Error, Result};
 use crate::report::against::judge;
 use crate::report::columns::{self, Column};
+use crate::report::keep::Kept;
 use crate::report::rows::Row;
-use crate::report::{Format, Options, Render, RunData, UNITS, chosen, format};
+use crate::report::{File, Format, Options, Render, RunData, UNITS, chosen, format};
 use crate::store::{Loaded, folders, load_as};
 use indexmap::IndexSet;
+use kmark_core::record::Record;
+use kmark_core::run::Run;
 use kmark_core::spelling::unknown;
 use std::io::Write;
 use std::path::Path;
@@ -17,6 +20,9 @@ pub fn run(args: ReportArgs) -> Result<u8> {
     let format = format(&args.format);
     if !format.has_columns && (!args.columns.is_empty() || args.unit.is_some()) {
         return Err(Error::usage(format!("--format {} has no columns to choose and no unit", format.name)));
+    }
+    if args.dark && format.name != "png" {
+        return Err(Error::usage("--dark is for --format png; svg and html follow their reader's mode"));
     }
     let mut loaded = load(&args, format)?;
     let kept: Vec<Vec<Row>> = loaded.iter_mut().map(|l| std::mem::take(&mut l.records)).collect();
@@ -28,7 +34,7 @@ pub fn run(args: ReportArgs) -> Result<u8> {
     match (&format.render, &args.out) {
         (Render::Text(render), None) if format.name == "table" => print_text(&render(&runs, &options))?,
         (Render::Text(render), None) => print(&render(&runs, &options))?,
-        (Render::Text(render), Some(path)) => write(path, &render(&runs, &options))?,
+        (Render::Text(render), Some(path)) => write(path, render(&runs, &options).as_bytes())?,
         (Render::Files(_), None) => {
             return Err(Error::usage(format!("--format {} makes several files; say where: --out DIR", format.name)));
         }
@@ -38,13 +44,12 @@ pub fn run(args: ReportArgs) -> Result<u8> {
 }
 
 /// A new file; what is there is never overwritten.
-fn write(path: &Path, text: &str) -> Result<()> {
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let new = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
-    new.and_then(|mut f| f.write_all(text.as_bytes()))
-        .map_err(|e| Error::usage(format!("--out {}: {e}", path.display())))
+    new.and_then(|mut f| f.write_all(bytes)).map_err(|e| Error::usage(format!("--out {}: {e}", path.display())))
 }
 
-fn write_all(dir: &Path, files: &[(String, String)]) -> Result<()> {
+fn write_all(dir: &Path, files: &[File]) -> Result<()> {
     let cannot = |e: std::io::Error| Error::usage(format!("--out {}: {e}", dir.display()));
     if files.is_empty() {
         return Err(Error::usage("the runs have no rows to draw; `kmark report` shows what they have"));
@@ -53,8 +58,8 @@ fn write_all(dir: &Path, files: &[(String, String)]) -> Result<()> {
     if std::fs::read_dir(dir).map_err(cannot)?.next().is_some() {
         return Err(Error::usage(format!("--out {} exists and is not empty", dir.display())));
     }
-    for (name, text) in files {
-        write(&dir.join(name), text)?;
+    for (name, bytes) in files {
+        write(&dir.join(name), bytes)?;
     }
     let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
     print(&(names.join("\n") + "\n"))
@@ -62,11 +67,12 @@ fn write_all(dir: &Path, files: &[(String, String)]) -> Result<()> {
 
 /// The rows of all runs, compared and then filtered: a baseline counts even where it is not shown.
 fn load(args: &ReportArgs, format: &Format) -> Result<Vec<Loaded<Row>>> {
-    let mut runs = Vec::new();
+    let (mut runs, mut kept) = (Vec::new(), Kept::default());
     for path in &args.runs {
         for folder in folders(path)? {
             let name = folder.display().to_string();
-            runs.push(load_as(&folder, |run, r| Row::new(&name, run, &r, format.samples))?);
+            let new = |run: &Run, r: Record| Row::new(&name, run, &r, &format.keep);
+            runs.push(load_as(&folder, new, |row| kept.settle(row, &format.keep, chosen(row, &args.filter)))?);
         }
     }
     if let Some(name) = &args.baseline {
@@ -110,5 +116,6 @@ fn options(args: &ReportArgs, runs: &mut [RunData]) -> Result<Options> {
         width: if to_file { None } else { super::terminal_width() },
         columns: (!chosen.is_empty()).then_some(chosen),
         unit: args.unit.as_ref().and_then(|name| UNITS.iter().find(|u| u.name == name)).copied(),
+        dark: args.dark,
     })
 }

@@ -2,11 +2,12 @@
 
 use super::ahead::Ahead;
 use super::progress::Progress;
-use crate::bench::{Bench, hash_with};
+use crate::bench::{Bench, Deadlines, hash_with};
 use crate::cli::{Cache, RunArgs};
 use crate::device::Choice;
 use crate::error::{Error, Result};
 use crate::host::Workers;
+use crate::log::{self, Log};
 use crate::plan::{Plan, Planned, plan};
 use crate::report::{self, Options, RunData, against::noise};
 use crate::store::{Loaded, Store};
@@ -17,10 +18,10 @@ use kmark_device::last_words;
 use std::collections::{HashMap, HashSet};
 use std::num::NonZero;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const DEFAULT_BUDGET: Duration = Duration::from_secs(2);
-pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(60);
 
 pub fn run(args: RunArgs) -> Result<u8> {
     let start = Instant::now();
@@ -49,7 +50,9 @@ pub fn run(args: RunArgs) -> Result<u8> {
 
     let _ahead = Ahead::start(&args.selection, if plan.items.is_empty() { Choice::Cpu } else { plan.device });
     let mut progress = Progress::new(plan.items.iter().map(|p| p.impls.len()).collect(), args.quiet);
+    let log = Arc::new(Log::new(dir.join(log::FILE)));
     let mut workers = Workers::new(plan.device, true);
+    workers.log = Some(Arc::clone(&log));
     let mut phases = run.phases.unwrap_or_default();
     if !plan.items.is_empty() {
         prepare(&mut workers, &plan, &mut run, &mut phases, &mut progress, !args.no_roofs)?;
@@ -58,13 +61,14 @@ pub fn run(args: RunArgs) -> Result<u8> {
     let mut bench = Bench {
         workers: &mut workers,
         settings: &settings,
-        deadline: args.selection.deadline.unwrap_or(DEFAULT_DEADLINE),
+        deadlines: Deadlines::of(args.selection.deadline),
         roofs: run.roofs.clone(),
         phases,
     };
     progress.begin();
     for planned in &plan.items {
-        let new = bench.case(planned, |imp| progress.now(&format!("{} {imp}", planned.case.id)));
+        let id = &planned.case.id;
+        let new = bench.case(planned, |imp, records| progress.live(id, imp, records, settings.rounds));
         store.append(&new)?;
         for r in new.iter().filter(|r| r.status.is_failure()) {
             let why = r.message.lines().next().unwrap_or("");
@@ -88,6 +92,9 @@ pub fn run(args: RunArgs) -> Result<u8> {
     run.noise_floor = noise(&rows);
     run.finished = Some(jiff::Timestamp::now().to_string());
     store.write_run(&run)?;
+    if let (Some(path), false) = (log.written(), args.quiet) {
+        super::say(&format!("what impls printed is in {}", path.display()));
+    }
     show(&args, RunData { name: &name, run: &run, rows })?;
     Ok(super::end(records.iter().map(|r| (r.status, r.message.as_str())), args.selection.strict))
 }
@@ -284,12 +291,15 @@ fn busy(load: Option<f64>, cores: Option<NonZero<usize>>) -> Option<String> {
     much.then(|| format!("the machine is busy: a load of {load:.1} on {cores} cores; times will scatter"))
 }
 
-/// How a case went, for logs: `case  impl 12.3 µs, impl wrong`.
+/// How a case went, for logs: `case  impl 12.3 µs ± 0.4 %, impl wrong`.
 fn line(case: &str, records: &[Record]) -> String {
     let parts: Vec<String> = records
         .iter()
         .map(|r| match r.time() {
-            Some(t) => format!("{} {}", r.impl_name, units::time(t.value)),
+            Some(t) => {
+                let half = units::percent(t.width() / 2.0);
+                format!("{} {} ± {half}", r.impl_name, units::time(t.value))
+            }
             None => format!("{} {}", r.impl_name, r.status.word()),
         })
         .collect();

@@ -2,9 +2,8 @@
 
 use super::ahead::Ahead;
 use super::progress::Progress;
-use super::run::DEFAULT_DEADLINE;
 use super::{print, to_json};
-use crate::bench::Bench;
+use crate::bench::{Bench, Deadlines};
 use crate::cli::VerifyArgs;
 use crate::error::{Result, WRONG_ANSWER};
 use crate::host::Workers;
@@ -49,9 +48,9 @@ pub fn run(args: VerifyArgs) -> Result<u8> {
     };
     let _ahead = Ahead::start(&args.selection, plan.device);
     let mut workers = Workers::new(plan.device, false);
-    let deadline = args.selection.deadline.unwrap_or(DEFAULT_DEADLINE);
+    let deadlines = Deadlines::of(args.selection.deadline);
     let (roofs, phases) = (None, Phases::default());
-    let mut bench = Bench { workers: &mut workers, settings: &settings, deadline, roofs, phases };
+    let mut bench = Bench { workers: &mut workers, settings: &settings, deadlines, roofs, phases };
     let mut progress = Progress::new(plan.items.iter().map(|p| p.impls.len().max(1)).collect(), args.quiet);
     let mut lines: Vec<Line> = Vec::new();
     for planned in &plan.items {

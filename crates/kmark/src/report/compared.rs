@@ -3,7 +3,7 @@
 use super::Options;
 use super::against::mark;
 use super::markdown::cell;
-use super::table::{paint, table};
+use super::table::{clean, paint, table};
 use crate::compare::{Compared, Outcome, Row};
 use crate::units;
 use comfy_table::{Cell, Color};
@@ -23,7 +23,7 @@ const HEADER: [&str; 7] = ["case", "impl", "base", "new", "ratio", "between", "v
 fn terminal(compared: &Compared, options: &Options) -> String {
     let mut text = String::new();
     for d in &compared.differences {
-        text.push_str(&format!("{}: {} -> {}\n", d.what, d.base, d.new));
+        text.push_str(&(clean(&format!("{}: {} -> {}", d.what, d.base, d.new)).replace('\n', " ") + "\n"));
     }
     if !compared.differences.is_empty() {
         text.push('\n');
@@ -31,9 +31,9 @@ fn terminal(compared: &Compared, options: &Options) -> String {
     let mut last = "";
     let lines = compared.rows.iter().map(|r| {
         let case = if std::mem::replace(&mut last, &r.case) == r.case { "" } else { &r.case };
-        let mut cells: Vec<Cell> = [case.to_string(), r.impl_name.clone()].into_iter().map(Cell::new).collect();
+        let mut cells: Vec<Cell> = [case, &r.impl_name].into_iter().map(|word| Cell::new(clean(word))).collect();
         cells.extend(numbers(r).into_iter().map(Cell::new));
-        cells.push(paint(&verdict(r), options, |c| match r.outcome {
+        cells.push(paint(&clean(&verdict(r)).replace('\n', " "), options, |c| match r.outcome {
             Outcome::Faster | Outcome::Mended => c.fg(Color::Green),
             Outcome::Slower | Outcome::Broken => c.fg(Color::Red),
             _ => c.fg(Color::DarkGrey),

@@ -14,6 +14,9 @@ struct One<'a> {
     device: &'a DeviceId,
     mode: Mode,
     roofs: &'a Option<Roofs>,
+    /// Why there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    no_roofs: Option<&'a str>,
     noise_floor: Option<f64>,
     summaries: Vec<Summary>,
     rows: &'a [Row],
@@ -30,6 +33,7 @@ fn one<'a>(data: &'a RunData) -> One<'a> {
         device: &data.run.device,
         mode: data.run.settings.mode,
         roofs: &data.run.roofs,
+        no_roofs: data.run.no_roofs.as_deref(),
         noise_floor: noise(&data.rows),
         summaries: summaries(&data.rows),
         rows: &data.rows,

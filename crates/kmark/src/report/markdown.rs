@@ -25,9 +25,10 @@ pub fn cell(text: &str) -> String {
 fn one(data: &RunData, options: &Options, text: &mut String) -> Result {
     let rows = &data.rows;
     let run = data.run;
-    writeln!(text, "# {}: {}\n", run.selection.join(", "), run.device.name)?;
+    let (name, id) = (cell(&run.device.name), cell(&run.device.id));
+    writeln!(text, "# {}: {name}\n", cell(&run.selection.join(", ")))?;
     let counts: Vec<String> = counts(rows).iter().map(|(status, n)| format!("{n} {status}")).collect();
-    writeln!(text, "- {} ({}), kmark {}, {}", run.device.name, run.device.id, run.kmark, run.started)?;
+    writeln!(text, "- {name} ({id}), kmark {}, {}", cell(&run.kmark), cell(&run.started))?;
     writeln!(text, "- mode {}, seed {}, rows: {}", run.settings.mode.word(), run.settings.seed, counts.join(", "))?;
     if let Some(r) = &run.roofs {
         let gb = |v: f64| units::digits(v / 1e9);
@@ -55,7 +56,7 @@ fn one(data: &RunData, options: &Options, text: &mut String) -> Result {
         let rows = || rows.iter().copied();
         let (notes, loose) = (explained(rows()), loose(rows()));
         if !loose.is_empty() {
-            let words = loose.join("; ");
+            let words = cell(&loose.join("; "));
             writeln!(text, "\n‡ loose: intermediates are rounded to 16 bits; {words} what one rounding allows.")?;
         }
         if rows().filter_map(|r| r.time.as_ref()).any(|t| t.throttled > 0.5) {
@@ -65,7 +66,7 @@ fn one(data: &RunData, options: &Options, text: &mut String) -> Result {
             writeln!(text)?;
         }
         for (r, words) in notes {
-            writeln!(text, "- {} `{}` {}: {}", r.status, r.case, cell(&r.impl_name), cell(&words))?;
+            writeln!(text, "- {} `{}` {}: {}", r.status, cell(&r.case), cell(&r.impl_name), cell(&words))?;
         }
     }
     Ok(())

@@ -1,6 +1,7 @@
 //! Reports: pure functions of runs and rows. A format is a file here and a row in `FORMATS`.
 
 pub mod against;
+mod behind;
 pub mod chart;
 pub mod columns;
 pub mod compared;
@@ -8,6 +9,7 @@ mod csv;
 pub mod history;
 mod html;
 mod json;
+pub mod keep;
 mod markdown;
 mod narrow;
 pub mod rows;
@@ -16,6 +18,7 @@ mod table;
 
 pub use self::{json::render as json, table::render as table};
 use columns::Column;
+use keep::Keep;
 use kmark_core::record::Record;
 use kmark_core::run::Run;
 use kmark_core::spelling::matches;
@@ -31,7 +34,7 @@ pub struct RunData<'a> {
 impl<'a> RunData<'a> {
     /// Of records that are in memory.
     pub fn new(name: &'a str, run: &'a Run, records: &[Record], baseline: Option<&str>) -> RunData<'a> {
-        let mut rows: Vec<Row> = records.iter().map(|r| Row::new(name, run, r, 0)).collect();
+        let mut rows: Vec<Row> = records.iter().map(|r| Row::new(name, run, r, &keep::NOTHING)).collect();
         against::judge(&mut rows, baseline.or(run.settings.baseline.as_deref()));
         RunData { name, run, rows }
     }
@@ -46,6 +49,8 @@ pub struct Options {
     pub columns: Option<Vec<Column>>,
     /// Of times, instead of one that keeps them readable.
     pub unit: Option<Unit>,
+    /// Of pictures that cannot follow their reader: light on dark.
+    pub dark: bool,
 }
 
 /// A unit of time.
@@ -66,12 +71,13 @@ pub static UNITS: [Unit; 4] = [
 ];
 
 type Runs<'a, 'b> = &'a [RunData<'b>];
+/// Its name and what it holds.
+pub type File = (String, Vec<u8>);
 
 /// What comes of a report.
 pub enum Render {
     Text(fn(Runs, &Options) -> String),
-    /// Several files: names and contents.
-    Files(fn(Runs, &Options) -> Vec<(String, String)>),
+    Files(fn(Runs, &Options) -> Vec<File>),
 }
 
 pub struct Format {
@@ -79,12 +85,11 @@ pub struct Format {
     pub render: Render,
     /// Whether `columns` and `unit` mean anything to it.
     pub has_columns: bool,
-    /// How many samples of a record it shows.
-    pub samples: usize,
+    pub keep: Keep,
 }
 
 const fn text(name: &'static str, render: fn(Runs, &Options) -> String) -> Format {
-    Format { name, render: Render::Text(render), has_columns: true, samples: 0 }
+    Format { name, render: Render::Text(render), has_columns: true, keep: keep::NOTHING }
 }
 
 pub static FORMATS: &[Format] = &[
@@ -93,8 +98,9 @@ pub static FORMATS: &[Format] = &[
     text("csv", csv::render),
     text("jsonl", csv::render_lines),
     Format { has_columns: false, ..text("json", json::render) },
-    Format { has_columns: false, samples: 256, ..text("html", html::render) },
-    Format { name: "svg", render: Render::Files(chart::files), has_columns: false, samples: 2000 },
+    Format { has_columns: false, keep: html::KEEP, ..text("html", html::render) },
+    Format { name: "svg", render: Render::Files(chart::svg_files), has_columns: false, keep: chart::KEEP },
+    Format { name: "png", render: Render::Files(chart::png_files), has_columns: false, keep: chart::KEEP },
 ];
 
 pub fn names() -> Vec<&'static str> {
@@ -109,4 +115,28 @@ pub fn format(name: &str) -> &'static Format {
 pub fn chosen(r: &Row, filter: &[String]) -> bool {
     let like = |p: &String| [&r.case, &r.impl_name, &r.op].into_iter().any(|name| matches(p, name));
     filter.is_empty() || filter.iter().any(like)
+}
+
+/// At most so many characters: the middle goes.
+pub fn short(text: &str, most: usize) -> String {
+    let n = text.chars().count();
+    if n <= most {
+        return text.to_string();
+    }
+    let (head, tail) = (most / 2, (most - most / 2).saturating_sub(1));
+    let end: String = text.chars().skip(n - tail).collect();
+    format!("{}…{end}", text.chars().take(head).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_middle_goes() {
+        assert_eq!(
+            (short("abcdefghij", 5), short("abc", 5), short("abc", 0)),
+            ("ab…ij".into(), "abc".into(), "…".into())
+        );
+    }
 }

@@ -1,6 +1,7 @@
 //! Tables on narrow terminals: columns are dropped, the least important first, and at last the widest words of the first
 //! column lose their middle. Nothing is broken into two lines.
 
+use super::short;
 use comfy_table::Cell;
 
 /// By their heads, in the order in which they go.
@@ -51,20 +52,10 @@ pub fn fit(header: &[&str], rows: &mut [Vec<Cell>], width: usize) -> Vec<usize> 
     if excess > 0 {
         let most = widths[0].saturating_sub(excess).max(LEAST);
         for row in rows {
-            row[0] = Cell::new(shortened(&row[0].content(), most));
+            row[0] = Cell::new(short(&row[0].content(), most));
         }
     }
     kept
-}
-
-/// At most so many characters: the beginning and the end.
-fn shortened(text: &str, most: usize) -> String {
-    let all: Vec<char> = text.chars().collect();
-    if all.len() <= most {
-        return text.to_string();
-    }
-    let (head, tail) = (most / 2, most - most / 2 - 1);
-    all[..head].iter().chain(&['…']).chain(&all[all.len() - tail..]).collect()
 }
 
 #[cfg(test)]

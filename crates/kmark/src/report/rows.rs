@@ -2,6 +2,7 @@
 //! and its samples are let go, so that a report takes little memory, however long the run was.
 
 use super::against::{Against, Basis};
+use super::keep::Keep;
 use indexmap::IndexMap;
 use kmark_core::cost::Cost;
 use kmark_core::record::{Mode, Record, Status};
@@ -44,9 +45,40 @@ pub struct Row {
     /// What the row says in comparisons, if its times count.
     #[serde(skip)]
     pub basis: Option<Basis>,
-    /// The record itself with some of its samples, where a report shows them.
+    /// Where a report shows them.
     #[serde(skip)]
-    pub record: Option<Box<Record>>,
+    pub samples: Samples,
+    /// What else is to be told of the record, as a report writes it.
+    #[serde(skip)]
+    pub behind: Box<str>,
+}
+
+/// Some of a record's samples, evenly spread over the order of measuring. As many digits as a picture shows.
+#[derive(Default)]
+pub struct Samples {
+    pub ns: Vec<f32>,
+    /// The clock at each of them, or none.
+    pub mhz: Vec<f32>,
+}
+
+impl Samples {
+    fn of(r: &Record, most: usize) -> Samples {
+        let few = |values: &[f64]| picked(values, most).map(|v| *v as f32).collect();
+        Samples { ns: few(&r.samples_ns), mhz: few(&r.clock_mhz) }
+    }
+
+    /// Keeps so many of them.
+    pub fn thin(&mut self, most: usize) {
+        for values in [&mut self.ns, &mut self.mhz] {
+            *values = picked(values, most).copied().collect();
+        }
+    }
+}
+
+/// At most so many of the values.
+fn picked<T>(values: &[T], most: usize) -> impl Iterator<Item = &T> {
+    let kept = values.len().min(most);
+    (0..kept).map(move |i| &values[i * values.len() / kept])
 }
 
 #[derive(Serialize)]
@@ -77,11 +109,11 @@ pub struct Time {
 }
 
 impl Row {
-    /// The row of a record, not yet compared with others. With `samples`, up to so many of the record's are kept.
-    pub fn new(name: &str, run: &Run, r: &Record, samples: usize) -> Row {
+    /// The row of a record, not yet compared with others.
+    pub fn new(name: &str, run: &Run, r: &Record, keep: &Keep) -> Row {
         let worst = r.verify.iter().flat_map(|v| &v.regions).map(|r| r.worst).reduce(f64::max);
         let (typical, series) = r.time_and_series().unzip();
-        Row {
+        let mut row = Row {
             run: name.to_string(),
             case: r.case.clone(),
             op: r.op.clone(),
@@ -101,8 +133,18 @@ impl Row {
             failure: r.status.is_failure(),
             cost: r.cost,
             basis: series.filter(|_| r.status.is_comparable()).map(|s| Basis::of(r, s)),
-            record: (samples > 0).then(|| Box::new(thinned(r, samples))),
+            samples: Samples::of(r, keep.samples),
+            behind: Box::default(),
+        };
+        if let Some(behind) = keep.behind {
+            row.behind = behind(run, &row, r).into_boxed_str();
         }
+        row
+    }
+
+    /// Whether it has something to show, rather than an impl that does not claim the case or is not there.
+    pub fn is_told(&self) -> bool {
+        self.time.is_some() || self.failure
     }
 }
 
@@ -129,17 +171,6 @@ fn time(run: &Run, r: &Record, t: Typical) -> Time {
         throttled: r.throttled(),
         throttled_by: r.throttled_by(),
     }
-}
-
-/// The record with at most so many samples, evenly spread over the order of measuring.
-fn thinned(r: &Record, most: usize) -> Record {
-    let (mut r, n) = (r.clone(), r.samples_ns.len());
-    if n > most {
-        let pick = |values: &[f64]| (0..most).map(|i| values[i * n / most]).collect();
-        r.clock_mhz = if r.clock_mhz.is_empty() { Vec::new() } else { pick(&r.clock_mhz) };
-        r.samples_ns = pick(&r.samples_ns);
-    }
-    r
 }
 
 pub fn grade(r: &Record) -> Option<Grade> {

@@ -116,7 +116,7 @@ fn set_up(file: &str, cheats: Cheats) -> (tempfile::TempDir, Vec<String>) {
     let dir = tempfile::tempdir().unwrap();
     std::fs::copy(source.join("honest.py"), dir.path().join("honest.py")).unwrap();
     let words =
-        "run rmsnorm --device cpu --dtype f32 --configs 64x512 --budget 20ms --rounds 3 --deadline 1s --impl cpu/simd";
+        "run rmsnorm --device cpu --dtype f32 --configs 64x512 --budget 20ms --rounds 3 --deadline 3s --impl cpu/simd";
     let mut args: Vec<String> = words.split(' ').map(String::from).collect();
     for (name, ..) in cheats {
         let copy = dir.path().join(format!("{name}.py"));

@@ -118,11 +118,39 @@ fn charts_show_roofs_and_failures() {
     let names: Vec<&str> = files.keys().map(|name| name.as_str()).collect();
     insta::assert_snapshot!(names.join("\n"));
     let softmax = &files["softmax_comparison_Test_processor.svg"];
-    for part in ["class=\"roof\"", "class=\"hatch\"", ">wrong<", ">unsupported<", "prefers-color-scheme:dark"] {
+    for part in
+        ["class=\"roof\"", "class=\"hatch\"", ">wrong<", ">unsupported<", "prefers-color-scheme:dark", "@font-face"]
+    {
         assert!(softmax.contains(part), "{part}");
     }
     let out = output(&["report", RUN, "--format", "svg"]);
     assert!(out.status.code() == Some(2) && text(&out.stderr).contains("--out DIR"));
+}
+
+#[test]
+fn the_charts_of_the_readme_are_those_of_its_command() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+    assert!(readme.contains("kmark report evidence/h200/grades/first --format svg --out charts"));
+    let drawn = charts(root.join("evidence/h200/grades/first").to_str().unwrap());
+    for name in ["attention_comparison_NVIDIA_H200.svg", "roofline_NVIDIA_H200.svg"] {
+        assert!(readme.contains(&format!("docs/charts/{name}")));
+        let kept = std::fs::read_to_string(root.join("docs/charts").join(name)).unwrap();
+        assert!(drawn[name] == kept, "docs/charts/{name} is another one: make it anew");
+    }
+}
+
+#[test]
+fn charts_are_drawn_as_pixels_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let args =
+        ["report", RUN, "--format", "png", "--dark", "--filter", "softmax", "--out", dir.path().to_str().unwrap()];
+    let done = output(&args);
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let file = std::fs::read(dir.path().join("softmax_comparison_Test_processor.png")).unwrap();
+    assert!(file.starts_with(b"\x89PNG") && file[16..20] == 2400u32.to_be_bytes(), "twice as wide as on a screen");
+    let out = output(&["report", RUN, "--format", "svg", "--dark", "--out", "x"]);
+    assert!(out.status.code() == Some(2) && text(&out.stderr).contains("--format png"), "{}", text(&out.stderr));
 }
 
 /// What stands in the element of this id.
@@ -140,8 +168,14 @@ fn a_page_holds_everything_and_asks_for_nothing() {
     assert_eq!(data["rows"].as_array().unwrap().len(), details.len());
     let again = "kmark run rmsnorm --device cpu --dtype bf16 --configs 1024x4096 --set w=f32 --set eps=1e-6 --set rstd=no \
                  --impl cpu/naive --seed 42";
-    assert!(details[0]["command"].as_str().unwrap().starts_with(again), "{}", details[0]["command"]);
+    assert!(
+        details[0]["behind"]["command"].as_str().unwrap().starts_with(again),
+        "{}",
+        details[0]["behind"]["command"]
+    );
     assert_eq!(details[0]["samples_ns"].as_array().unwrap().len(), 60);
+    let facts = data["runs"][0]["facts"].to_string();
+    assert!(facts.contains(r#"["run","RUN"]"#) && !facts.contains("commit"), "{facts}");
     let pictures: Vec<String> = serde_json::from_str(inside(&page, "pictures")).unwrap();
     assert_eq!(pictures.len(), data["charts"].as_array().unwrap().len());
     let bare = page.len() - ["data", "details", "pictures"].map(|id| inside(&page, id).len()).iter().sum::<usize>();
@@ -177,6 +211,8 @@ fn hostile_strings_stay_strings() {
     assert!(!report_of(run, "markdown", &[]).contains("<script"));
     let csv = report_of(run, "csv", &["--columns", "impl"]);
     assert!(csv.lines().skip(1).all(|l| l.trim_start_matches('"').starts_with("'=")), "{csv}");
+    let compared = output(&["compare", run, run]);
+    assert!(compared.status.code().is_some() && !compared.stdout.contains(&0x1b), "{}", text(&compared.stdout));
     for (bad, says) in [("NaN", "expected value"), ("1e999", "out of range")] {
         let broken = records.replacen("4169286.6", bad, 1);
         std::fs::write(dir.path().join("records.jsonl"), broken).unwrap();
@@ -184,4 +220,65 @@ fn hostile_strings_stay_strings() {
         let line = text(&out.stderr);
         assert!(out.status.code() == Some(2) && line.contains("records.jsonl:1:") && line.contains(says), "{line}");
     }
+}
+
+/// A run whose words and numbers are as bad as they can be.
+fn extreme(dir: &std::path::Path) {
+    let evil = "=1+1 </script><script>alert(1)</script>|\u{1b}[31m\n# x";
+    let of = |file: &str| std::fs::read_to_string(format!("{RUN}/{file}")).unwrap();
+    let mut run: serde_json::Value = serde_json::from_str(&of("run.json")).unwrap();
+    for name in ["host", "no_roofs"] {
+        run[name] = evil.into();
+    }
+    run["git"] = serde_json::json!({"commit": evil, "dirty": true});
+    (run["selection"], run["tags"]) = (vec![evil].into(), vec![evil].into());
+    (run["device"]["name"], run["environment"][evil]) = (evil.into(), evil.into());
+    (run["roofs"]["copy"], run["roofs"]["read"]) = (1e-300.into(), 1e300.into());
+    run["roofs"]["matrix"] = serde_json::json!({"bf16": 1e300});
+    std::fs::write(dir.join("run.json"), run.to_string()).unwrap();
+    let mut lines = String::new();
+    for (i, line) in of("records.jsonl").lines().enumerate() {
+        let mut r: serde_json::Value = serde_json::from_str(line).unwrap();
+        let most = if i % 2 == 0 { 0 } else { u64::MAX };
+        r["cost"] = serde_json::json!({"bytes_read": most, "bytes_written": most, "flops": most});
+        r["axes"]["m"] = u64::MAX.into();
+        for (j, v) in r["samples_ns"].as_array_mut().unwrap().iter_mut().enumerate() {
+            *v = [1e300, 5e-324, 1.7e308, 1.0][(i + j) % 4].into();
+        }
+        r["clock_mhz"].as_array_mut().unwrap().iter_mut().for_each(|v| *v = 1e300.into());
+        lines += &format!("{r}\n");
+    }
+    std::fs::write(dir.join("records.jsonl"), lines).unwrap();
+}
+
+#[test]
+fn extreme_words_and_numbers_break_no_format() {
+    let dir = tempfile::tempdir().unwrap();
+    extreme(dir.path());
+    let run = dir.path().to_str().unwrap();
+    for format in ["table", "csv", "jsonl", "json", "markdown", "html"] {
+        let shown = report_of(run, format, &[]);
+        // The JSON of programs is no page; of ours, one script has no attributes.
+        let ours = match format {
+            "html" => Some(1),
+            "markdown" => Some(0),
+            _ => None,
+        };
+        assert!(ours.is_none_or(|n| shown.matches("<script>").count() == n), "{format}");
+        assert!(format != "table" || !shown.contains('\u{1b}'), "{format}");
+    }
+    let why: serde_json::Value = serde_json::from_str(&report_of(run, "json", &[])).unwrap();
+    assert!(why[0]["no_roofs"].as_str().unwrap().starts_with("=1+1"));
+    let page: serde_json::Value = serde_json::from_str(inside(&report_of(run, "html", &[]), "data")).unwrap();
+    let facts: Vec<&str> =
+        page["runs"][0]["facts"].as_array().unwrap().iter().map(|pair| pair[0].as_str().unwrap()).collect();
+    assert!(["host", "commit", "tags", "no roofs"].iter().all(|name| facts.contains(name)), "{facts:?}");
+    for format in ["svg", "png"] {
+        let out = dir.path().join(format);
+        let done = output(&["report", run, "--format", format, "--out", out.to_str().unwrap(), "--filter", "softmax"]);
+        assert!(done.status.success(), "{format}: {}", text(&done.stderr));
+        assert!(std::fs::read_dir(out).unwrap().count() > 2, "{format}");
+    }
+    assert!(output(&["compare", run, run]).status.code().is_some_and(|code| code < 5));
+    assert!(output(&["history", run]).status.success());
 }

@@ -1,7 +1,8 @@
 //! How samples and clocks are spread: a row per case and impl, samples as a hill over their time, clocks beside it.
 
 use super::scale::Scale;
-use super::svg::{COLOURS, Svg, short};
+use super::scene::{Picture, Scene};
+use super::style::COLOURS;
 use super::{Gpu, heading, hover};
 use crate::report::rows::Row;
 use crate::report::summary::grouped;
@@ -15,73 +16,73 @@ const CLOCKS: (f64, f64) = (890.0, 1170.0);
 const BINS: usize = 80;
 /// The picture reaches so far at the most; what lies further from the time is drawn at its edge.
 const REACH: (f64, f64) = (-0.3, 0.6);
-const MOST_ROWS: usize = 200;
+pub const MOST_ROWS: usize = 200;
 
-pub fn draw(gpu: &Gpu, op: &str, rows: &[&Row]) -> Option<String> {
-    let sampled = |r: &&Row| r.record.as_ref().is_some_and(|record| !record.samples_ns.is_empty());
+pub fn draw(gpu: &Gpu, op: &str, rows: &[&Row]) -> Option<Picture> {
+    let sampled = |r: &&Row| !r.samples.ns.is_empty();
     let shown: Vec<&Row> = rows.iter().copied().filter(|r| sampled(r) || r.failure).take(MOST_ROWS).collect();
     if !shown.iter().any(sampled) {
         return None;
     }
-    let mut svg = Svg::new();
+    let mut scene = Scene::default();
     let top = heading(
-        &mut svg,
+        &mut scene,
         &format!("{op}: samples and clocks"),
         &gpu.subtitle("each sample against the time that is shown for its row"),
     );
     let cases = grouped(shown.iter().copied(), |r| r.case.as_str());
     let height = top + 50.0 + cases.values().map(|rows| 34.0 + ROW * rows.len() as f64).sum::<f64>() + 20.0;
     let x = Scale::linear(reach(&shown), TIMES);
-    let clocks = shown.iter().filter_map(|r| r.record.as_ref()).flat_map(|r| r.clock_mhz.iter().copied());
+    let clocks = shown.iter().flat_map(|r| r.samples.mhz.iter().copied().map(f64::from));
     let (lo, hi) = clocks.fold((f64::INFINITY, 0.0_f64), |(lo, hi), v| (lo.min(v), hi.max(v)));
     let mhz = (hi > 0.0).then(|| Scale::linear((lo - 15.0, hi + 15.0), CLOCKS));
     let (first, last) = (top + 38.0, height - 16.0);
     for v in x.ticks() {
-        svg.line((x.at(v), first), (x.at(v), last), if v == 0.0 { "axis" } else { "grid" });
+        scene.line((x.at(v), first), (x.at(v), last), if v == 0.0 { "axis" } else { "grid" });
         let word = if v == 0.0 { "time".into() } else { format!("{:+} %", (1000.0 * v).round() / 10.0) };
-        svg.text(x.at(v), first - 6.0, "small dim mid", &word);
+        scene.text(x.at(v), first - 6.0, "small dim mid", &word);
     }
     if let Some(scale) = &mhz {
-        svg.text(CLOCKS.0, top + 10.0, "b", "clock in MHz");
+        scene.text(CLOCKS.0, top + 10.0, "b", "clock in MHz");
         for v in scale.ticks() {
-            svg.line((scale.at(v), first), (scale.at(v), last), "grid");
-            svg.text(scale.at(v), first - 6.0, "small dim mid", &format!("{v:.0}"));
+            scene.line((scale.at(v), first), (scale.at(v), last), "grid");
+            scene.text(scale.at(v), first - 6.0, "small dim mid", &format!("{v:.0}"));
         }
     }
     let mut y = first;
     for (case, rows) in cases {
-        svg.text(24.0, y + 22.0, "mono b", &short(case, 76));
+        scene.text_within((24.0, y + 22.0), WIDTH - 48.0, "b", case);
         y += 34.0;
         for r in rows {
             let base = y + ROW - 6.0;
-            svg.text(TIMES.0 - 10.0, base - 4.0, "end", &short(&r.impl_name, 24));
-            if let (Some(record), Some(t)) = (&r.record, &r.time) {
+            scene.text_within((TIMES.0 - 10.0, base - 4.0), TIMES.0 - 34.0, "end", &r.impl_name);
+            if let (true, Some(t)) = (sampled(&r), &r.time) {
                 let colour = gpu.number(r) % COLOURS;
-                svg.rect((TIMES.0, y), (TIMES.1 - TIMES.0, ROW - 4.0), "paper pale", &hover(r));
-                hill(&mut svg, &apart(r), &x, base, &format!("f{colour}"));
-                svg.text(TIMES.1 + 8.0, base - 4.0, "small", &units::time(t.time_ns));
+                scene.rect((TIMES.0, y), (TIMES.1 - TIMES.0, ROW - 4.0), "paper pale", &hover(r));
+                hill(&mut scene, apart(r).into_iter(), &x, base, &format!("f{colour}"));
+                scene.text(TIMES.1 + 8.0, base - 4.0, "small", &units::time(t.time_ns));
                 if let Some(scale) = &mhz {
-                    hill(&mut svg, &record.clock_mhz, scale, base, &format!("f{colour}"));
+                    hill(&mut scene, r.samples.mhz.iter().copied().map(f64::from), scale, base, &format!("f{colour}"));
                 }
                 if t.throttled > 0.5 {
-                    svg.text(CLOCKS.1, base - 14.0, "small bad end", "held down");
+                    scene.text(CLOCKS.1, base - 14.0, "small bad end", "held down");
                 }
             } else {
-                svg.rect((TIMES.0, base - 14.0), (46.0, 14.0), "hatch", &hover(r));
-                svg.text(TIMES.0 + 54.0, base - 3.0, "bad", r.status);
+                scene.rect((TIMES.0, base - 14.0), (46.0, 14.0), "hatch", &hover(r));
+                scene.text(TIMES.0 + 54.0, base - 3.0, "bad", r.status);
             }
-            svg.line((TIMES.0, base), (TIMES.1, base), "grid");
+            scene.line((TIMES.0, base), (TIMES.1, base), "grid");
             y += ROW;
         }
     }
     let about = format!("Spread of the samples of {op} on {}, and of the clocks at which they were taken", gpu.name);
-    Some(svg.finish(WIDTH, height, &format!("{op}: samples on {}", gpu.name), &about))
+    Some(scene.finish(WIDTH, height, &format!("{op}: samples on {}", gpu.name), &about))
 }
 
 /// How far a sample is from the time of its row.
 fn apart(r: &Row) -> Vec<f64> {
-    let (Some(record), Some(t)) = (&r.record, &r.time) else { return Vec::new() };
-    record.samples_ns.iter().map(|v| v / t.time_ns - 1.0).collect()
+    let Some(t) = &r.time else { return Vec::new() };
+    r.samples.ns.iter().map(|v| f64::from(*v) / t.time_ns - 1.0).collect()
 }
 
 /// Where all but the rarest samples of every row lie, and some room.
@@ -95,7 +96,7 @@ fn reach(rows: &[&Row]) -> (f64, f64) {
 }
 
 /// Values as a hill above `base`, highest where most are.
-fn hill(svg: &mut Svg, values: &[f64], scale: &Scale, base: f64, class: &str) {
+fn hill(scene: &mut Scene, values: impl Iterator<Item = f64>, scale: &Scale, base: f64, class: &str) {
     let (lo, hi) = scale.ends();
     let mut bins = [0usize; BINS];
     for v in values {
@@ -111,7 +112,7 @@ fn hill(svg: &mut Svg, values: &[f64], scale: &Scale, base: f64, class: &str) {
             points.extend([(edge(i), base - height), (edge(i + 1), base - height)]);
         }
         points.push((edge(end), base));
-        svg.path(&points, class, true);
+        scene.polygon(points, class);
     }
 }
 

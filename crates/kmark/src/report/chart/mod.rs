@@ -1,26 +1,38 @@
-//! Charts: rows in, SVG files out; one kind of chart per file here. Failures are drawn where their bars would be.
+//! Charts: rows in, pictures out, as SVG or PNG; one kind of chart per file here. Failures are drawn where their bars would be.
 
 mod bandwidth;
 mod comparison;
 mod distribution;
+pub mod font;
+mod png;
+mod raster;
 mod roofline;
 mod scale;
+mod scene;
 mod speedup;
+pub mod style;
 pub mod svg;
 
+pub use distribution::MOST_ROWS as MOST_SAMPLED;
+
+use super::keep::Keep;
 use super::rows::Row;
 use super::summary::grouped;
-use super::{Options, RunData};
+use super::{File, Options, RunData, short};
 use crate::units;
 use indexmap::{IndexMap, IndexSet};
 use kmark_core::cost::Roofs;
 use kmark_core::record::family;
-use svg::Svg;
+use rayon::prelude::*;
+use scene::{Picture, Scene};
 
-/// A picture and the file that it goes by.
+/// Charts of samples show some rows of each op.
+pub const KEEP: Keep = Keep { samples: 2000, later: 0, rows: usize::MAX, behind: None };
+
+/// A picture and the name of its file, without what says of which format it is.
 pub struct Chart {
     pub file: String,
-    pub svg: String,
+    pub picture: Picture,
 }
 
 /// What was measured on one kind of device, in whichever runs.
@@ -58,12 +70,12 @@ pub fn all(runs: &[RunData]) -> Vec<Chart> {
     for gpu in gpus(runs) {
         let mode = if gpu.mode == "cold" { String::new() } else { format!("_{}", gpu.mode) };
         let word = file_word(gpu.name) + &mode;
-        let mut add = |name: String, svg: Option<String>| {
-            let Some(svg) = svg else { return };
+        let mut add = |name: String, picture: Option<Picture>| {
+            let Some(picture) = picture else { return };
             // Two names may be one word.
             let mut names = std::iter::once(String::new()).chain((2..).map(|n| format!("_{n}")));
-            let file = names.find_map(|n| Some(format!("{name}_{word}{n}.svg")).filter(|f| taken.insert(f.clone())));
-            charts.extend(file.map(|file| Chart { file, svg }));
+            let file = names.find_map(|n| Some(format!("{name}_{word}{n}")).filter(|f| taken.insert(f.clone())));
+            charts.extend(file.map(|file| Chart { file, picture }));
         };
         add("speedup_comparison".into(), speedup::draw(&gpu));
         add("roofline".into(), roofline::draw(&gpu));
@@ -78,8 +90,13 @@ pub fn all(runs: &[RunData]) -> Vec<Chart> {
 }
 
 /// The files of `--format svg`.
-pub fn files(runs: &[RunData], _: &Options) -> Vec<(String, String)> {
-    all(runs).into_iter().map(|c| (c.file, c.svg)).collect()
+pub fn svg_files(runs: &[RunData], _: &Options) -> Vec<File> {
+    all(runs).into_iter().map(|c| (c.file + ".svg", svg::file(&c.picture).into_bytes())).collect()
+}
+
+/// The files of `--format png`.
+pub fn png_files(runs: &[RunData], options: &Options) -> Vec<File> {
+    all(runs).into_par_iter().map(|c| (c.file + ".png", png::file(&c.picture, options.dark))).collect()
 }
 
 fn gpus<'a>(runs: &'a [RunData]) -> Vec<Gpu<'a>> {
@@ -106,9 +123,9 @@ fn file_word(name: &str) -> String {
 
 /// What is shown while the pointer is on a row's mark.
 fn hover(r: &Row) -> String {
-    let mut lines = vec![format!("{} · {}", svg::short(&r.case, 200), svg::short(&r.impl_name, 80))];
+    let mut lines = vec![format!("{} · {}", short(&r.case, 200), short(&r.impl_name, 80))];
     match &r.time {
-        None => lines.push(format!("{}: {}", r.status, svg::short(r.message.lines().next().unwrap_or(""), 200))),
+        None => lines.push(format!("{}: {}", r.status, short(r.message.lines().next().unwrap_or(""), 200))),
         Some(t) => {
             let spread = units::percent((t.hi_ns - t.lo_ns) / 2.0 / t.time_ns);
             lines.push(format!("{} ± {spread}, {}", units::time(t.time_ns), super::columns::rate(t)));
@@ -125,23 +142,26 @@ fn hover(r: &Row) -> String {
 }
 
 /// The upper edge of a chart; returns where it ends.
-fn heading(svg: &mut Svg, title: &str, subtitle: &str) -> f64 {
-    svg.text(24.0, 38.0, "title", title);
-    svg.text(24.0, 60.0, "dim", &svg::short(subtitle, 150));
+fn heading(scene: &mut Scene, title: &str, subtitle: &str) -> f64 {
+    scene.text_within((24.0, 38.0), 1150.0, "title", title);
+    scene.text_within((24.0, 60.0), 1150.0, "dim", subtitle);
     76.0
 }
 
+/// More have no mark of their own.
+const MOST_FAMILIES: usize = 4 * style::COLOURS;
+
 /// Marks and names of families in rows from `y` on; returns where it ends.
-fn legend(svg: &mut Svg, families: &[(usize, &str)], width: f64, y: f64) -> f64 {
+fn legend(scene: &mut Scene, families: &[(usize, &str)], width: f64, y: f64) -> f64 {
     let (mut x, mut y) = (30.0, y + 10.0);
-    for (number, name) in families {
-        let name = svg::short(name, 32);
-        let room = 28.0 + 8.7 * name.chars().count() as f64;
+    for (number, name) in families.iter().take(MOST_FAMILIES) {
+        let name = font::fitted(name, font::SIZE, false, 240.0);
+        let room = 34.0 + font::width(&name, font::SIZE, false);
         if x + room > width - 24.0 {
             (x, y) = (30.0, y + 22.0);
         }
-        svg.mark((x, y - 4.5), 5.5, *number, "", "");
-        svg.text(x + 11.0, y, "", &name);
+        scene.mark((x, y - 4.5), 5.5, *number, "");
+        scene.text(x + 11.0, y, "", &name);
         x += room;
     }
     y + 14.0

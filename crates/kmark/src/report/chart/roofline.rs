@@ -1,7 +1,7 @@
 //! The roofline: what the memory and the arithmetic of the device allow, and every case a dot below it.
 
 use super::scale::Scale;
-use super::svg::Svg;
+use super::scene::{Picture, Scene};
 use super::{Gpu, heading, hover, legend, round, tick};
 use crate::report::rows::Row;
 use crate::units;
@@ -10,7 +10,7 @@ const WIDTH: f64 = 1200.0;
 const X: (f64, f64) = (90.0, 1170.0);
 const HEIGHT: f64 = 560.0;
 
-pub fn draw(gpu: &Gpu) -> Option<String> {
+pub fn draw(gpu: &Gpu) -> Option<Picture> {
     let intensity = |r: &Row| r.cost.flops as f64 / r.cost.bytes().max(1) as f64;
     let computing = || gpu.rows.iter().copied().filter(|r| r.cost.flops > 0);
     let timed = || computing().filter_map(|r| r.time.as_ref().map(|t| (r, 1e9 * t.gflop_per_s)));
@@ -24,39 +24,39 @@ pub fn draw(gpu: &Gpu) -> Option<String> {
     let (left, right) = x.ends();
     let peak = if best > 0.0 { best } else { most * right };
     let low = timed().map(|(_, rate)| rate).fold(least * left, f64::min);
-    let mut svg = Svg::new();
-    let mut top = heading(&mut svg, "Roofline", &gpu.subtitle("measured roofs; every case of every impl is a dot"));
-    top = legend(&mut svg, &gpu.legend(timed().map(|(r, _)| r)), WIDTH, top);
+    let mut scene = Scene::default();
+    let mut top = heading(&mut scene, "Roofline", &gpu.subtitle("measured roofs; every case of every impl is a dot"));
+    top = legend(&mut scene, &gpu.legend(timed().map(|(r, _)| r)), WIDTH, top);
     let y = Scale::log([low, 1.3 * peak].into_iter(), (top + HEIGHT, top + 14.0));
 
     for v in x.ticks() {
-        svg.line((x.at(v), top + 14.0), (x.at(v), top + HEIGHT), "grid");
-        svg.text(x.at(v), top + HEIGHT + 18.0, "small dim mid", &tick(v));
+        scene.line((x.at(v), top + 14.0), (x.at(v), top + HEIGHT), "grid");
+        scene.text(x.at(v), top + HEIGHT + 18.0, "small dim mid", &tick(v));
     }
     for v in y.ticks() {
-        svg.line((X.0, y.at(v)), (X.1, y.at(v)), "grid");
-        svg.text(X.0 - 8.0, y.at(v) + 4.0, "small dim end", &round(&units::flops(v)));
+        scene.line((X.0, y.at(v)), (X.1, y.at(v)), "grid");
+        scene.text(X.0 - 8.0, y.at(v) + 4.0, "small dim end", &round(&units::flops(v)));
     }
-    svg.text((X.0 + X.1) / 2.0, top + HEIGHT + 42.0, "mid", "FLOP per byte that the case must move");
+    scene.text((X.0 + X.1) / 2.0, top + HEIGHT + 42.0, "mid", "FLOP per byte that the case must move");
     // The four patterns of traffic are a band; its lower edge is what copies reach.
     let ridge = |bandwidth: f64| if best > 0.0 { (best / bandwidth).min(right) } else { right };
     let edge = |bandwidth: f64| [(left, bandwidth * left), (ridge(bandwidth), bandwidth * ridge(bandwidth))];
     let pixels = |points: [(f64, f64); 2]| points.map(|(i, rate)| (x.at(i), y.at(rate)));
-    svg.path(&pixels(edge(least)), "roof", false);
-    svg.path(&pixels(edge(most)), "roof2", false);
+    scene.path(pixels(edge(least)).to_vec(), "roof");
+    scene.path(pixels(edge(most)).to_vec(), "roof2");
     let words = format!("memory: {} to {} GB/s", units::digits(least / 1e9), units::digits(most / 1e9));
     let at = left * (ridge(least) / left).powf(0.3);
-    svg.text(x.at(at) - 12.0, y.at(most * at) - 16.0, "b end", &words);
+    scene.text(x.at(at) - 12.0, y.at(most * at) - 16.0, "b end", &words);
     for (dtype, flops) in &roofs.matrix {
-        svg.line((x.at(flops / most), y.at(*flops)), (X.1, y.at(*flops)), "roof");
-        svg.text(X.1 - 4.0, y.at(*flops) - 6.0, "b end", &format!("{dtype} matrix: {}", units::flops(*flops)));
+        scene.line((x.at(flops / most), y.at(*flops)), (X.1, y.at(*flops)), "roof");
+        scene.text(X.1 - 4.0, y.at(*flops) - 6.0, "b end", &format!("{dtype} matrix: {}", units::flops(*flops)));
     }
     for (r, rate) in timed() {
-        svg.mark((x.at(intensity(r)), y.at(rate)), 5.0, gpu.number(r), "", &hover(r));
+        scene.mark((x.at(intensity(r)), y.at(rate)), 5.0, gpu.number(r), &hover(r));
     }
     let failed: Vec<&Row> = computing().filter(|r| r.failure && r.time.is_none()).collect();
     for r in &failed {
-        svg.cross((x.at(intensity(r)), top + HEIGHT - 9.0), 4.5, &hover(r));
+        scene.cross((x.at(intensity(r)), top + HEIGHT - 9.0), 4.5, &hover(r));
     }
     let mut notes = Vec::new();
     if best == 0.0 {
@@ -69,7 +69,7 @@ pub fn draw(gpu: &Gpu) -> Option<String> {
     if idle > 0 {
         notes.push(format!("{idle} rows do no arithmetic and are not here"));
     }
-    svg.text(X.0, top + HEIGHT + 42.0, "small dim", &notes.join(" · "));
+    scene.text(X.0, top + HEIGHT + 42.0, "small dim", &notes.join(" · "));
     let about = format!("{} dots below the roofs of {}", timed().count(), gpu.name);
-    Some(svg.finish(WIDTH, top + HEIGHT + 60.0, &format!("Roofline of {}", gpu.name), &about))
+    Some(scene.finish(WIDTH, top + HEIGHT + 60.0, &format!("Roofline of {}", gpu.name), &about))
 }

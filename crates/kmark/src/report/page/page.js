@@ -16,15 +16,19 @@
   };
 
   // Filtering and sorting.
-  const texts = rows.map((r) => (r.c.join(' ') + ' ' + r.m).toLowerCase());
+  let texts = null;
+  let numbers = 0;
+  for (const c of columns) if (c.number) c.key = numbers++;
+  const key = (r, n) => columns[n].number ? r.k[columns[n].key] : r.c[n] || null;
   const compare = (column) => (a, b) => {
-    const x = rows[a].k[column], y = rows[b].k[column];
+    const x = key(rows[a], column), y = key(rows[b], column);
     if (x === null || y === null) return (x === null) - (y === null) || a - b;
     const c = x < y ? -1 : x > y ? 1 : 0;
     return (down ? -c : c) || a - b;
   };
   const filter = () => {
     const words = el('words').value.toLowerCase().split(/\s+/).filter(Boolean);
+    if (words.length) texts = texts || rows.map((r) => (r.c.join(' ') + ' ' + (r.m || '')).toLowerCase());
     const op = el('op').value, status = el('status').value;
     const fits = (i) => (!op || rows[i].op === op) && (!status || rows[i].s === status) && words.every((w) => texts[i].includes(w));
     shown = order.filter(fits);
@@ -36,8 +40,7 @@
     sorted = column;
     order.sort(compare(column));
     [...el('head').children].forEach((th, i) => {
-      if (i === sorted) th.setAttribute('aria-sort', down ? 'descending' : 'ascending');
-      else th.removeAttribute('aria-sort');
+      th.setAttribute('aria-sort', i !== sorted ? 'none' : down ? 'descending' : 'ascending');
     });
     filter();
   };
@@ -66,11 +69,12 @@
     el('back').disabled = page === 0;
     el('next').disabled = from + PAGE >= shown.length;
   };
-  const turn = (by) => { page += by; draw(); el('h-rows').scrollIntoView(); };
+  // Whoever turns pages by keyboard is at the first row then, not at a button that may have been switched off.
+  const turn = (by) => { page += by; draw(); const first = el('body').querySelector('button'); if (first) first.focus(); };
 
   // What stands behind a row.
   const detail = (i) => {
-    lines = lines || el('details').textContent.trim().split('\n');
+    lines = lines || el('details').textContent.split('\n');
     return JSON.parse(lines[i]);
   };
   const list = (pairs) => {
@@ -83,22 +87,25 @@
     const tr = button.closest('tr');
     if (button.getAttribute('aria-expanded') === 'true') {
       button.setAttribute('aria-expanded', 'false');
+      button.removeAttribute('aria-controls');
       tr.nextSibling.remove();
       return;
     }
     const r = rows[+tr.dataset.row], d = detail(+tr.dataset.row), run = runs[r.run];
-    const td = make('td', { colspan: columns.length });
+    const id = 'more-' + tr.dataset.row, td = make('td', { colspan: columns.length });
     if (r.m) td.append(block('Message', make('pre', {}, r.m)));
     if (d.samples_ns.length) td.append(block(
       'Samples and clocks' + (d.samples_ns.length < d.taken ? ' (' + d.samples_ns.length + ' of ' + d.taken + ' samples, evenly picked)' : ''), samples(d)));
+    if (d.samples_ns.length === 0 && d.taken) td.append(make('p', { class: 'dim' }, 'Its ' + d.taken + ' samples are left out of this page; records.jsonl has them.'));
     const copy = make('button', { type: 'button' }, 'Copy');
-    copy.onclick = () => { navigator.clipboard && navigator.clipboard.writeText(d.command).then(() => { copy.textContent = 'Copied'; }); };
-    td.append(block('Run it again', make('pre', {}, d.command), copy));
+    copy.onclick = () => { navigator.clipboard && navigator.clipboard.writeText(d.behind.command).then(() => { copy.textContent = 'Copied'; }); };
+    if (d.behind) td.append(block('Run it again', make('pre', {}, d.behind.command), copy));
     td.append(make('div', { class: 'cols' },
-      block('Row', list(d.facts)),
-      block('Environment', list([['run', run.name], ['started', run.started], ['kmark', run.kmark], ['device', run.device], ...run.environment]))));
-    tr.after(make('tr', { class: 'more' }, td));
+      block('Row', list(d.behind ? d.behind.facts : [])),
+      block('Run', list(run.facts))));
+    tr.after(make('tr', { class: 'more', id }, td));
     button.setAttribute('aria-expanded', 'true');
+    button.setAttribute('aria-controls', id);
   };
 
   // Samples in the order of measuring, and the clock below.
@@ -145,9 +152,18 @@
   columns.forEach((c, i) => {
     const button = make('button', { type: 'button' }, c.head);
     button.onclick = () => sort(i);
-    el('head').append(make('th', { scope: 'col', class: c.number ? 'n' : undefined }, button));
+    el('head').append(make('th', { scope: 'col', 'aria-sort': 'none', class: c.number ? 'n' : undefined }, button));
   });
-  el('facts').textContent = runs.map((r) => r.device + ' · ' + r.name + ' · ' + r.started + (r.noise ? ' · A/A noise ' + r.noise : '')).join('\n');
+  const fact = (run, name) => (run.facts.find(([k]) => k === name) || [])[1];
+  const told = (run, name, most) => { const v = fact(run, name); return v ? name + ' ' + (v.length > most ? v.slice(0, most) + '…' : v) : ''; };
+  el('facts').textContent = runs.map((r) => [
+    r.device, fact(r, 'run'), fact(r, 'started'), told(r, 'host', 60), told(r, 'commit', 10), told(r, 'tags', 120), told(r, 'no roofs', 120),
+    r.noise ? 'A/A noise ' + r.noise : ''].filter(Boolean).join(' · ')).join('\n');
+  if (data.left_out) {
+    el('left').hidden = false;
+    el('left').textContent = 'This page has the first ' + rows.length + ' of ' + (rows.length + data.left_out) + ' rows; its charts are of all. '
+      + 'kmark report --filter or --sort chooses others, --format csv has every row.';
+  }
   ['words', 'op', 'status'].forEach((id) => el(id).addEventListener('input', filter));
   el('back').onclick = () => turn(-1);
   el('next').onclick = () => turn(1);
