@@ -131,9 +131,10 @@ fn within_rounds(this: &[Round], base: &[Round]) -> f64 {
     reach(&Trimmed::of(&aa, aa.len() / DISTURBED))
 }
 
-/// An impl against itself: the mean A/A log ratio over its rounds, absolute.
+/// An impl against itself: by how much the two visits of a round typically differ, whichever way, as a log ratio.
 pub fn aa_difference(rounds: &[Round]) -> Option<f64> {
-    (rounds.len() >= 2).then(|| (rounds.iter().map(Round::aa).sum::<f64>() / rounds.len() as f64).abs())
+    let apart: Vec<f64> = rounds.iter().map(|r| r.aa().abs()).collect();
+    (rounds.len() >= 2).then(|| quantile(&apart, 0.5))
 }
 
 /// The run's noise floor from the A/A differences of all its rows: the 95 % quantile. `None` for no rows.
@@ -270,6 +271,14 @@ pub(crate) mod tests {
         let half: Vec<(f64, f64)> = slow.iter().map(|r| (r.0 * 0.6, r.1 * 0.6)).collect();
         assert_eq!(verdict(&half, &slow), Verdict::Ambiguous, "not a factor of two");
         assert_eq!(verdict(&fast[..2], &slow[..2]), Verdict::Ambiguous, "two rounds are too few");
+    }
+
+    #[test]
+    fn what_goes_up_and_down_is_noise_all_the_same() {
+        let (up, down) = (Round { first: 1.0, second: 1.64 }, Round { first: 1.64, second: 1.0 });
+        let apart = aa_difference(&[up, down, up, down]).unwrap();
+        assert!((apart.exp() - 1.64).abs() < 1e-9, "{apart}");
+        assert_eq!(aa_difference(&[up]), None);
     }
 
     #[test]

@@ -69,7 +69,9 @@ pub fn run(args: VerifyArgs) -> Result<u8> {
             }
         }
         let bad = lines[start..].iter().filter(|l| l.bad).count();
-        progress.done(|| format!("{}  {} checked, {bad} bad", planned.case.id, lines.len() - start));
+        let absent = |l: &&Line| matches!(l.status, Status::Unsupported | Status::Unavailable);
+        let checked = lines[start..].iter().filter(|l| !absent(l)).count();
+        progress.done(|| format!("{}  {checked} of {} checked, {bad} bad", planned.case.id, lines.len() - start));
     }
     progress.end();
     let bad: Vec<&Line> = lines.iter().filter(|l| l.bad).collect();

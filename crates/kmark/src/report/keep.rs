@@ -44,3 +44,27 @@ impl Kept {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn later_rows_keep_less_and_what_is_not_shown_nothing() {
+        let run = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/run");
+        let loaded = crate::store::load(run.as_ref()).unwrap();
+        let keep = Keep { samples: 50, later: 5, rows: MOST_SAMPLED + 2, behind: Some(|_, r, _| r.impl_name.clone()) };
+        let mut kept = Kept::default();
+        let mut settled = |shown: bool| {
+            let mut row = Row::new("a", &loaded.run, &loaded.records[0], &keep);
+            assert_eq!(row.samples.ns.len(), 50);
+            kept.settle(&mut row, &keep, shown);
+            (row.samples.ns.len(), row.samples.mhz.len(), row.behind.is_empty())
+        };
+        assert_eq!(settled(false), (0, 0, true));
+        for _ in 0..MOST_SAMPLED {
+            assert_eq!(settled(true), (50, 50, false));
+        }
+        assert_eq!([settled(true), settled(true), settled(true)], [(5, 5, false), (5, 5, false), (0, 0, true)]);
+    }
+}

@@ -184,6 +184,12 @@ fn plain_loops_refuse_what_would_take_them_minutes() {
     let out = dir.path().join("out");
     let args = ["run", "gemm", "--configs", "2048x2048x2048", "--impl", "cpu/naive", "--out", out.to_str().unwrap()];
     assert_eq!(kmark(&args).output().unwrap().status.code(), Some(7), "nothing was timed");
+    let verified = kmark(&[&["verify"], &args[1..6]].concat()).output().unwrap();
+    let why = text(&verified.stderr);
+    assert!(
+        verified.status.code() == Some(7) && why.contains("nothing could be checked: ") && why.contains(" 0 of "),
+        "{why}"
+    );
     let elsewhere = dir.path().join("strict");
     let strict = [&args[..6], &["--out", elsewhere.to_str().unwrap(), "--strict"]].concat();
     assert_eq!(kmark(&strict).output().unwrap().status.code(), Some(6), "all of it was asked for");

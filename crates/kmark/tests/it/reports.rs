@@ -182,6 +182,34 @@ fn a_page_holds_everything_and_asks_for_nothing() {
     assert!(bare < 1 << 20, "{bare} bytes without data");
 }
 
+/// Where there is a Chromium: the page shows its rows, sorts them, and opens one.
+#[test]
+fn a_browser_shows_sorts_and_opens_rows() {
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let Some(browser) = std::env::split_paths(&paths).map(|dir| dir.join("chromium")).find(|path| path.exists()) else {
+        eprintln!("there is no chromium: the page was not tried");
+        return;
+    };
+    let click = "<script>document.querySelectorAll('#head button')[3].click();document.querySelector('button.open').click()</script>";
+    let page = report("html", &[]).replace("</body>", &format!("{click}</body>"));
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("page.html");
+    std::fs::write(&file, page).unwrap();
+    let out = std::process::Command::new(browser)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"])
+        .arg(format!("--user-data-dir={}", dir.path().join("user").display()))
+        .arg(format!("file://{}", file.display()))
+        .output()
+        .unwrap();
+    let shown = text(&out.stdout);
+    let (shown, _) = shown.split_once("<script type=\"application/json\"").expect("the page was loaded");
+    for part in
+        ["13 rows", "aria-sort=\"ascending\"", "aria-expanded=\"true\"", "id=\"more-", "Run it again", "<circle"]
+    {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+}
+
 #[test]
 fn hostile_strings_stay_strings() {
     let dir = tempfile::tempdir().unwrap();

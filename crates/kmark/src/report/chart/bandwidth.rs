@@ -85,10 +85,10 @@ fn one(scene: &mut Scene, gpu: &Gpu, title: &str, rows: &[&Row], (left, top): (f
             mine.chunk_by(|a, b| b.cost.bytes() as f64 <= 1.3 * a.cost.bytes() as f64).filter_map(best).collect();
         scene.path(line, &format!("curve s{}", number % COLOURS));
         for r in mine {
-            scene.mark(at(r), 4.0, number, &hover(r));
+            scene.mark(at(r), 4.0, number, || hover(r));
         }
     }
     for r in rows.iter().filter(|r| r.failure && r.time.is_none()) {
-        scene.cross((x.at(r.cost.bytes() as f64), bottom - 6.0), 4.0, &hover(r));
+        scene.cross((x.at(r.cost.bytes() as f64), bottom - 6.0), 4.0, || hover(r));
     }
 }

@@ -97,7 +97,7 @@ fn one(scene: &mut Scene, gpu: &Gpu, r: &Row, y: f64, latency: &Scale, rates: &S
     let x = latency.at(t.time_ns);
     scene.line((LATENCY.0, middle), (x, middle), &format!("curve pale s{colour}"));
     scene.line((latency.at(t.lo_ns), middle), (latency.at(t.hi_ns), middle), "whisker");
-    scene.mark((x, middle), 5.5, number, &hover(r));
+    scene.mark((x, middle), 5.5, number, || hover(r));
     scene.text(x + 11.0, middle + 4.5, "small", &units::time(t.time_ns));
     let class = if t.impossible { "hatch".to_string() } else { format!("f{colour}") };
     let x = rates.at(rate(t));

@@ -160,7 +160,7 @@ fn legend(scene: &mut Scene, families: &[(usize, &str)], width: f64, y: f64) -> 
         if x + room > width - 24.0 {
             (x, y) = (30.0, y + 22.0);
         }
-        scene.mark((x, y - 4.5), 5.5, *number, "");
+        scene.mark((x, y - 4.5), 5.5, *number, String::new);
         scene.text(x + 11.0, y, "", &name);
         x += room;
     }

@@ -52,11 +52,11 @@ pub fn draw(gpu: &Gpu) -> Option<Picture> {
         scene.text(X.1 - 4.0, y.at(*flops) - 6.0, "b end", &format!("{dtype} matrix: {}", units::flops(*flops)));
     }
     for (r, rate) in timed() {
-        scene.mark((x.at(intensity(r)), y.at(rate)), 5.0, gpu.number(r), &hover(r));
+        scene.mark((x.at(intensity(r)), y.at(rate)), 5.0, gpu.number(r), || hover(r));
     }
     let failed: Vec<&Row> = computing().filter(|r| r.failure && r.time.is_none()).collect();
     for r in &failed {
-        scene.cross((x.at(intensity(r)), top + HEIGHT - 9.0), 4.5, &hover(r));
+        scene.cross((x.at(intensity(r)), top + HEIGHT - 9.0), 4.5, || hover(r));
     }
     let mut notes = Vec::new();
     if best == 0.0 {

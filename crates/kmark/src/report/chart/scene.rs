@@ -72,8 +72,8 @@ impl Scene {
 
     /// The mark of the impl with this number: eight colours, then the same with another shape. Of marks that lie on each
     /// other one is drawn, so that a picture of a million has an end.
-    pub fn mark(&mut self, (x, y): Point, r: f64, number: usize, hover: &str) {
-        if !self.marked.insert((x.round() as i64, y.round() as i64, number)) {
+    pub fn mark(&mut self, (x, y): Point, r: f64, number: usize, hover: impl FnOnce() -> String) {
+        if !self.is_free((x, y), number) {
             return;
         }
         let form = match (number / COLOURS) % 4 {
@@ -84,12 +84,19 @@ impl Scene {
                 Form::Polygon(vec![(x, y + up * 1.2 * r), (x - 1.15 * r, y - up * r), (x + 1.15 * r, y - up * r)])
             }
         };
-        self.put(form, &format!("mark f{}", number % COLOURS), hover);
+        self.put(form, &format!("mark f{}", number % COLOURS), &hover());
     }
 
     /// Where something failed.
-    pub fn cross(&mut self, at: Point, r: f64, hover: &str) {
-        self.put(Form::Cross(at, r), "badmark", hover);
+    pub fn cross(&mut self, (x, y): Point, r: f64, hover: impl FnOnce() -> String) {
+        if self.is_free((x, y), usize::MAX) {
+            self.put(Form::Cross((x, y), r), "badmark", &hover());
+        }
+    }
+
+    /// Whether no mark of this number lies there, until now.
+    fn is_free(&mut self, (x, y): Point, number: usize) -> bool {
+        self.marked.insert((x.round() as i64, y.round() as i64, number))
     }
 
     pub fn finish(self, width: f64, height: f64, title: &str, about: &str) -> Picture {

@@ -66,7 +66,7 @@ pub fn draw(gpu: &Gpu) -> Option<Picture> {
                 scene.rect((a, y + 2.0), (b - a, ROW - 8.0), &format!("f{} pale", number % COLOURS), "");
                 for r in rows.iter().filter(|r| r.against.is_some()) {
                     let x = scale.at(speedup(r).unwrap_or(1.0));
-                    scene.mark((x, middle), 4.5, number, &hover(r));
+                    scene.mark((x, middle), 4.5, number, || hover(r));
                 }
                 let bases: IndexSet<&str> =
                     rows.iter().filter_map(|r| Some(r.against.as_ref()?.baseline.as_str())).collect();

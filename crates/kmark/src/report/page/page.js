@@ -54,7 +54,7 @@
       const r = rows[i];
       const tr = make('tr', { 'data-row': i });
       columns.forEach((c, n) => {
-        const td = make('td', { class: c.number ? 'n' : c.name });
+        const td = make('td', { class: (c.number ? 'n ' : '') + c.name });
         if (c.name === 'case') td.append(make('button', { class: 'open', type: 'button', 'aria-expanded': 'false' }, r.c[n]));
         else td.textContent = r.c[n];
         if (c.name === 'status') td.classList.add(COLOURS[r.s] || 'bad');
