@@ -299,14 +299,15 @@ impl Bench<'_> {
             self.move_elsewhere(planned, &mut going, round);
             let spent: Vec<u64> = going.iter().map(|t| t.spent_ns).collect();
             for i in plan.round(round, &spent) {
+                if going[i].failed {
+                    continue;
+                }
                 step(going[i].imp.name(), &going.iter().map(|t| &t.record).collect::<Vec<_>>());
                 let turn = &mut going[i];
-                if !turn.failed {
-                    let seat = turn.seat.clone();
-                    self.visit(planned, turn, limits, round, plan.slice_ns(), self.usual_check());
-                    if turn.seat != seat {
-                        self.clear(&seat, &mut going, limits);
-                    }
+                let seat = turn.seat.clone();
+                self.visit(planned, turn, limits, round, plan.slice_ns(), self.usual_check());
+                if turn.seat != seat {
+                    self.clear(&seat, &mut going, limits);
                 }
             }
         }
