@@ -25,7 +25,9 @@ fn rows_as_long_as_a_vocabulary_are_tight() {
     for entry in row_ops() {
         for (dtype, m, n) in [(DType::Bf16, 3, 262_144), (DType::F32, 2, 262_144), (DType::F16, 300, 4097)] {
             let case = case(entry, dtype, m, n);
-            for imp in entry.cpu {
+            // Plain loops add in f64, whatever the dtype: one shows that they take such rows. What else they do is not a
+            // matter of length, and random cases show it.
+            for imp in entry.cpu.iter().filter(|i| dtype == DType::Bf16 || i.name() != "cpu/naive") {
                 let v = verify(&Cpu::new("test"), entry.op, *imp, &case).unwrap();
                 assert_eq!(v.grade, Some(Grade::Tight), "{} {}: {:?}", case.id, imp.name(), v);
             }

@@ -218,6 +218,13 @@ pub struct BuildArgs {
     /// Leave the oracles out
     #[arg(long)]
     pub no_oracles: bool,
+    /// Leave the kernels out
+    #[arg(long, conflicts_with = "no_oracles")]
+    pub no_kernels: bool,
+    /// Compile with next to no optimisation: finds errors and warnings in a fraction of the time, but no spills (needs a
+    /// recent NVRTC)
+    #[arg(long)]
+    pub quick: bool,
     #[arg(long, hide = true, value_parser = parse_part)]
     pub part: Option<(usize, usize)>,
 }

@@ -32,12 +32,19 @@ pub const OPTIONS: [&str; 3] = ["--std=c++17", "--device-as-default-execution-sp
 
 pub struct Jit {
     cache: Option<PathBuf>,
+    quick: bool,
 }
 
 impl Jit {
     /// `cache` is a folder of ours; `None` compiles everything anew.
     pub fn new(cache: Option<PathBuf>) -> Jit {
-        Jit { cache }
+        Jit { cache, quick: false }
+    }
+
+    /// Compiles with next to no optimisation: errors and warnings of the language are the same and come many times faster,
+    /// but registers and spills are not those of the kernel.
+    pub fn quick(self) -> Jit {
+        Jit { quick: true, ..self }
     }
 
     pub fn nvrtc() -> Result<&'static Nvrtc, String> {
@@ -52,6 +59,7 @@ impl Jit {
         options.extend(OPTIONS.map(String::from));
         options.extend(source.folder.iter().map(|f| format!("--include-path={}", f.display())));
         options.extend(source.flags.iter().cloned());
+        options.extend(self.quick.then(|| "--Ofast-compile=max".to_string()));
         let text = format!("{}#line 1 \"{}\"\n{}", source.prelude, source.name, source.text);
         let own = own_headers(&text, source.folder, &options);
         // A user's headers may include ours.

@@ -492,8 +492,9 @@ form = ["contiguous", "masked"]
 configs = ["4x1024x4096x2048", "5x200x576x512"]
 "#;
 
-/// Without errors or warnings, and for Ampere and Hopper without spills: every kernel; oracles in one dtype, for the others
-/// in fewer dtypes. Kernels for Hopper alone in the forms that large products take there: no product is serialised.
+/// Without errors or warnings, and for Ampere and Hopper without spills: every kernel; oracles in one dtype, and for the
+/// other architectures fewer dtypes, hardly optimised. Kernels for Hopper alone in the forms that large products take there:
+/// no product is serialised.
 /// (Every case of `smoke` was compiled for Hopper by the run in `evidence/`, whose test looks at spills.)
 #[test]
 fn every_kernel_compiles_for_every_architecture() {
@@ -507,7 +508,7 @@ fn every_kernel_compiles_for_every_architecture() {
         ["--impl", "cuda/02*", "--impl", "cuda/03*", "--impl", "cuda/04*", "--arch", "sm_90a", "--no-oracles"];
     for args in [
         &["build", every_dtype(), "--arch", "sm_90a", "--no-oracles"][..],
-        &["build", every_dtype(), "--arch", "sm_90a", "--dtype", "bf16"],
+        &["build", every_dtype(), "--arch", "sm_90a", "--no-kernels", "--dtype", "bf16", "--quick"],
         &[&["build", products][..], &for_hopper].concat(),
         &[
             "build",
@@ -523,15 +524,10 @@ fn every_kernel_compiles_for_every_architecture() {
             example,
         ],
         &["build", every_dtype(), "--arch", "sm_80", "--no-oracles"],
-        &["build", every_dtype(), "--arch", "sm_100a", "--no-oracles", "--dtype", "bf16,f8e4m3"],
-        &["build", every_dtype(), "--arch", "sm_86,sm_89,sm_120a", "--no-oracles", "--dtype", "f8e4m3"],
+        &["build", every_dtype(), "--arch", "sm_100a", "--no-oracles", "--dtype", "bf16,f8e4m3", "--quick"],
+        &["build", every_dtype(), "--arch", "sm_86,sm_89,sm_120a", "--no-oracles", "--dtype", "f8e4m3", "--quick"],
     ] {
         let out = kmark(args).env("KMARK_CUDA_PATH", &folder).env("KMARK_CACHE", &cache).output().unwrap();
-        let (said, code) = (text(&out.stdout), out.status.code());
-        // Where no evidence is from, a few spilled bytes are told and are no failure.
-        let complaints: Vec<&str> = said.lines().filter(|l| l.starts_with("    ")).collect();
-        let elsewhere = ["sm_100a", "sm_86,sm_89,sm_120a"].iter().any(|archs| args.contains(archs));
-        let spills_only = elsewhere && complaints.iter().all(|l| l.contains("spill"));
-        assert!(code == Some(0) || (spills_only && !complaints.is_empty()), "{said}{}", text(&out.stderr));
+        assert_eq!(out.status.code(), Some(0), "{}{}", text(&out.stdout), text(&out.stderr));
     }
 }
