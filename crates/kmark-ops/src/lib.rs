@@ -4,6 +4,7 @@
 // Unit tests need no registry, and a static is built whether it is used or not: without it they build in seconds.
 #![cfg_attr(test, allow(dead_code))]
 
+mod contract;
 mod cpu;
 pub mod cuda;
 pub mod mutants;

@@ -33,6 +33,17 @@ pub struct Mutant {
     pub spoil: Spoil,
 }
 
+impl Mutant {
+    /// Differs from a right answer on every case; [`Mutant::on`] says where that is not so.
+    pub const fn new(name: &'static str, about: &'static str, spoil: Spoil) -> Mutant {
+        Mutant { name, about, applies: |_| true, spoil }
+    }
+
+    pub const fn on(self, applies: fn(&Case) -> bool) -> Mutant {
+        Mutant { applies, ..self }
+    }
+}
+
 /// The mutants of an op on a kind of device: its own, those that every op can have, and on a GPU those that every kernel
 /// can have.
 pub fn of(entry: &Entry, device: &str) -> Vec<MutantImpl> {
@@ -220,12 +231,10 @@ fn last_difference(spec: &TensorSpec, before: &[u8], after: &[u8]) -> Option<usi
 
 /// What any kernel can do wrong.
 pub const COMMON: &[Mutant] = &[
-    Mutant {
-        name: "tail-stale",
-        about: "the last vector of 8 elements keeps the values of an earlier launch",
-        // Of one class the loss is always zero, but for what rounding leaves of it.
-        applies: |c| c.axes.get("n") != Some(&1),
-        spoil: |mut right, _, buffers| {
+    Mutant::new(
+        "tail-stale",
+        "the last vector of 8 elements keeps the values of an earlier launch",
+        |mut right, _, buffers| {
             let out = outputs(buffers).remove(0);
             let mut yesterday: Option<Vec<u8>> = None;
             Box::new(Spoiled(move || {
@@ -244,87 +253,63 @@ pub const COMMON: &[Mutant] = &[
                 true
             }))
         },
-    },
-    Mutant {
-        name: "tail-unwritten",
-        about: "the last element is never written",
-        applies: |_| true,
-        spoil: |mut right, _, buffers| {
-            let out = outputs(buffers).pop().expect("an op has outputs");
-            Box::new(Spoiled(move || {
-                let before = out.read::<u8>().to_vec();
-                right.launch().expect(WORKS);
-                let Some(last) = last_difference(out.spec(), &before, &out.read::<u8>()) else { return false };
-                let mut kept = [0.0];
-                out.spec().read(&before, last, &mut kept);
-                out.spec().write(&kept, last, &mut out.write::<u8>());
-                true
-            }))
-        },
-    },
-    Mutant {
-        name: "one-past-the-end",
-        about: "writes one element past its output",
-        applies: |_| true,
-        spoil: |right, _, buffers| {
-            let out = outputs(buffers).remove(0);
-            let size = out.spec().dtype.size();
-            after(right, move || out.overstep(size, |bytes| *bytes.last_mut().expect("not empty") ^= 1))
-        },
-    },
-    Mutant {
-        name: "changes-its-input",
-        about: "leaves one bit of an input changed",
-        applies: |_| true,
-        spoil: |right, case, buffers| {
-            let input = buffers.0.iter().find(|b| b.spec().role == Role::In).cloned();
-            match input {
-                Some(input) => after(right, move || {
-                    let mut bytes = input.write::<u8>();
-                    let middle = bytes.len() / 2;
-                    bytes[middle] ^= 1;
-                }),
-                None => (find_common("tail-unwritten").spoil)(right, case, buffers),
+    )
+    // Of one class the loss is always zero, but for what rounding leaves of it.
+    .on(|c| c.axes.get("n") != Some(&1)),
+    Mutant::new("tail-unwritten", "the last element is never written", |mut right, _, buffers| {
+        let out = outputs(buffers).pop().expect("an op has outputs");
+        Box::new(Spoiled(move || {
+            let before = out.read::<u8>().to_vec();
+            right.launch().expect(WORKS);
+            let Some(last) = last_difference(out.spec(), &before, &out.read::<u8>()) else { return false };
+            let mut kept = [0.0];
+            out.spec().read(&before, last, &mut kept);
+            out.spec().write(&kept, last, &mut out.write::<u8>());
+            true
+        }))
+    }),
+    Mutant::new("one-past-the-end", "writes one element past its output", |right, _, buffers| {
+        let out = outputs(buffers).remove(0);
+        let size = out.spec().dtype.size();
+        after(right, move || out.overstep(size, |bytes| *bytes.last_mut().expect("not empty") ^= 1))
+    }),
+    Mutant::new("changes-its-input", "leaves one bit of an input changed", |right, case, buffers| {
+        let input = buffers.0.iter().find(|b| b.spec().role == Role::In).cloned();
+        match input {
+            Some(input) => after(right, move || {
+                let mut bytes = input.write::<u8>();
+                let middle = bytes.len() / 2;
+                bytes[middle] ^= 1;
+            }),
+            None => (find_common("tail-unwritten").spoil)(right, case, buffers),
+        }
+    }),
+    Mutant::new("yesterday", "computes once, then returns that output for ever", |mut right, _, buffers| {
+        let outs = outputs(buffers);
+        let mut kept: Option<Vec<Vec<u8>>> = None;
+        Box::new(Spoiled(move || {
+            right.launch().expect(WORKS);
+            let now: Vec<Vec<u8>> = outs.iter().map(|o| o.read::<u8>().to_vec()).collect();
+            let first = kept.is_none();
+            let kept = kept.get_or_insert_with(|| now.clone());
+            for (out, bytes) in outs.iter().zip(kept.iter()) {
+                out.write::<u8>().copy_from_slice(bytes);
             }
-        },
-    },
-    Mutant {
-        name: "yesterday",
-        about: "computes once, then returns that output for ever",
-        applies: |_| true,
-        spoil: |mut right, _, buffers| {
-            let outs = outputs(buffers);
-            let mut kept: Option<Vec<Vec<u8>>> = None;
-            Box::new(Spoiled(move || {
-                right.launch().expect(WORKS);
-                let now: Vec<Vec<u8>> = outs.iter().map(|o| o.read::<u8>().to_vec()).collect();
-                let first = kept.is_none();
-                let kept = kept.get_or_insert_with(|| now.clone());
-                for (out, bytes) in outs.iter().zip(kept.iter()) {
-                    out.write::<u8>().copy_from_slice(bytes);
-                }
-                let differ =
-                    |(out, (a, b)): (&Buffer, (&Vec<u8>, &Vec<u8>))| last_difference(out.spec(), a, b).is_some();
-                first || outs.iter().zip(kept.iter().zip(&now)).any(differ)
-            }))
-        },
-    },
-    Mutant {
-        name: "needs-zeroed-output",
-        about: "adds to its output instead of writing it",
-        applies: |_| true,
-        spoil: |mut right, _, buffers| {
-            let out = outputs(buffers).pop().expect("an op has outputs");
-            Box::new(Spoiled(move || {
-                let before = read(&out);
-                right.launch().expect(WORKS);
-                let now = read(&out);
-                let sum: Vec<f64> = now.iter().zip(&before).map(|(a, b)| a + b).collect();
-                write(&out, &sum);
-                sum.iter().zip(&now).any(|(sum, now)| sum != now)
-            }))
-        },
-    },
+            let differ = |(out, (a, b)): (&Buffer, (&Vec<u8>, &Vec<u8>))| last_difference(out.spec(), a, b).is_some();
+            first || outs.iter().zip(kept.iter().zip(&now)).any(differ)
+        }))
+    }),
+    Mutant::new("needs-zeroed-output", "adds to its output instead of writing it", |mut right, _, buffers| {
+        let out = outputs(buffers).pop().expect("an op has outputs");
+        Box::new(Spoiled(move || {
+            let before = read(&out);
+            right.launch().expect(WORKS);
+            let now = read(&out);
+            let sum: Vec<f64> = now.iter().zip(&before).map(|(a, b)| a + b).collect();
+            write(&out, &sum);
+            sum.iter().zip(&now).any(|(sum, now)| sum != now)
+        }))
+    }),
 ];
 
 fn find_common(name: &str) -> &'static Mutant {

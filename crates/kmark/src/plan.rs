@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::faults;
 use crate::impls::{impls_of, is_kernel_file, user_kernel};
 use crate::python;
-use crate::suite::{self, Group, Suite};
+use crate::suite::{self, Suite, Sweep};
 use indexmap::{IndexMap, IndexSet};
 use kmark_core::case::Case;
 use kmark_core::op::Op;
@@ -59,10 +59,10 @@ pub fn cases(what: &[String], choice: &cli::Choice, seed: u64) -> Result<(Vec<Ca
     for word in what {
         let suite = lookup(word, &choice.dtype)?;
         budget = budget.max(suite.budget);
-        for group in &suite.groups {
-            let Some(group) = changes.apply(group) else { continue };
-            let of = if group.op == *word { String::new() } else { format!("{word}: ") };
-            for case in group.cases(seed).map_err(|e| Error::usage(format!("{of}{e}")))? {
+        for sweep in &suite.sweeps {
+            let Some(sweep) = changes.apply(sweep) else { continue };
+            let of = if sweep.op == *word { String::new() } else { format!("{word}: ") };
+            for case in sweep.cases(seed).map_err(|e| Error::usage(format!("{of}{e}")))? {
                 if seen.insert(case.id.clone()) {
                     cases.push(case);
                 }
@@ -101,17 +101,17 @@ fn lookup(word: &str, dtypes: &[String]) -> Result<Suite> {
         return suite;
     }
     if let Some(entry) = kmark_ops::find(word) {
-        let mut group = Group::default_of(entry.op);
+        let mut sweep = Sweep::default_of(entry.op);
         if !dtypes.is_empty() {
-            group.dtypes = dtypes.to_vec();
+            sweep.dtypes = dtypes.to_vec();
         }
-        return Ok(Suite { groups: vec![group], ..Suite::default() });
+        return Ok(Suite { sweeps: vec![sweep], ..Suite::default() });
     }
     let suites = suite::BUILT_IN.iter().map(|(n, _)| *n);
     Err(Error::usage(unknown("suite or op", word, suites.chain(kmark_ops::OPS.iter().map(|e| e.op.name)))))
 }
 
-/// What `--dtype`, `--set` and `--configs` change in every group.
+/// What `--dtype`, `--set` and `--configs` change in every sweep.
 struct Changes {
     dtypes: Vec<String>,
     configs: Vec<String>,
@@ -142,10 +142,10 @@ impl Changes {
         Ok(Changes { dtypes: s.dtype.clone(), configs: s.configs.clone(), values })
     }
 
-    /// The group as changed; `None` if it has none of the wanted dtypes. A name that only other ops of a suite have
+    /// The sweep as changed; `None` if it has none of the wanted dtypes. A name that only other ops of a suite have
     /// is passed over.
-    fn apply(&self, group: &Group) -> Option<Group> {
-        let mut g = group.clone();
+    fn apply(&self, sweep: &Sweep) -> Option<Sweep> {
+        let mut g = sweep.clone();
         if !self.dtypes.is_empty() {
             g.dtypes.retain(|d| self.dtypes.contains(d));
             if g.dtypes.is_empty() {
@@ -290,9 +290,9 @@ mod tests {
     fn sizes_that_were_listed_together_stay_together() {
         let choice = cli::Choice { set: vec!["m=8".into()], configs: Vec::new(), ..Default::default() };
         let changes = Changes::parse(&choice).unwrap();
-        let mut group = Group::default_of(kmark_ops::find("gemm").unwrap().op);
-        group.configs = ["1x2x3", "4x5x6", "7x5x6"].map(String::from).to_vec();
-        assert_eq!(changes.apply(&group).unwrap().configs, ["8x2x3", "8x5x6"]);
+        let mut sweep = Sweep::default_of(kmark_ops::find("gemm").unwrap().op);
+        sweep.configs = ["1x2x3", "4x5x6", "7x5x6"].map(String::from).to_vec();
+        assert_eq!(changes.apply(&sweep).unwrap().configs, ["8x2x3", "8x5x6"]);
     }
 
     #[test]

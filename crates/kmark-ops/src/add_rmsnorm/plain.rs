@@ -49,47 +49,36 @@ fn wrong(c: &Case, b: &Buffers, how: How) -> Box<dyn Launch> {
 }
 
 pub const MUTANTS: &[Mutant] = &[
-    Mutant {
-        name: "residual-kept",
-        about: "the new residual is the old one",
-        applies: |_| true,
-        spoil: |_, c, b| wrong(c, b, How { keeps_residual: true, ..RIGHT }),
-    },
-    Mutant {
-        name: "rstd-of-x",
-        about: "the mean square is that of x without the residual",
-        applies: |_| true,
-        spoil: |_, c, b| wrong(c, b, How { rstd_of_x: true, ..RIGHT }),
-    },
-    Mutant {
-        name: "eps-missing",
-        about: "eps is left out, so a row of zeros divides by zero and a tiny row is scaled wrongly",
-        applies: |_| true,
-        spoil: |_, c, b| wrong(c, b, How { eps: false, ..RIGHT }),
-    },
-    Mutant {
-        name: "weight-shifted",
-        about: "each column takes its neighbour's weight",
-        // Two or three weights may be near each other by chance.
-        applies: |c| c.axis("n") >= 4,
-        spoil: |_, c, b| wrong(c, b, How { weight: |i, n| (i + 1) % n, ..RIGHT }),
-    },
+    Mutant::new("residual-kept", "the new residual is the old one", |_, c, b| {
+        wrong(c, b, How { keeps_residual: true, ..RIGHT })
+    }),
+    Mutant::new("rstd-of-x", "the mean square is that of x without the residual", |_, c, b| {
+        wrong(c, b, How { rstd_of_x: true, ..RIGHT })
+    }),
+    Mutant::new(
+        "eps-missing",
+        "eps is left out, so a row of zeros divides by zero and a tiny row is scaled wrongly",
+        |_, c, b| wrong(c, b, How { eps: false, ..RIGHT }),
+    ),
+    Mutant::new("weight-shifted", "each column takes its neighbour's weight", |_, c, b| {
+        wrong(c, b, How { weight: |i, n| (i + 1) % n, ..RIGHT })
+    })
+    // Two or three weights may be near each other by chance.
+    .on(|c| c.axis("n") >= 4),
     shared::PITCH_IGNORED,
 ];
 
 /// Right, but rounding at another place than the contract says. Wider types add and store in one precision; short rows
 /// are 1 up to a sign whatever the rounding.
 pub const LOOSE: &[Mutant] = &[
-    Mutant {
-        name: "unrounded-sum",
-        about: "normalises x + residual before it is rounded, so that y does not belong to z",
-        applies: |c| c.attr("sum") == "rounded" && shared::rounds(c),
-        spoil: |_, c, b| wrong(c, b, How { other_sum: true, ..RIGHT }),
-    },
-    Mutant {
-        name: "rounded-sum",
-        about: "normalises the sum as z holds it where the exact one is asked for",
-        applies: |c| c.attr("sum") == "exact" && shared::rounds(c),
-        spoil: |_, c, b| wrong(c, b, How { other_sum: true, ..RIGHT }),
-    },
+    Mutant::new(
+        "unrounded-sum",
+        "normalises x + residual before it is rounded, so that y does not belong to z",
+        |_, c, b| wrong(c, b, How { other_sum: true, ..RIGHT }),
+    )
+    .on(|c| c.attr("sum") == "rounded" && shared::rounds(c)),
+    Mutant::new("rounded-sum", "normalises the sum as z holds it where the exact one is asked for", |_, c, b| {
+        wrong(c, b, How { other_sum: true, ..RIGHT })
+    })
+    .on(|c| c.attr("sum") == "exact" && shared::rounds(c)),
 ];

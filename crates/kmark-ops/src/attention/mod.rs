@@ -1,14 +1,9 @@
 //! Attention over dense tensors: softmax(scale * q k^T) v, per batch and head.
 
-use crate::Entry;
+use crate::contract::*;
 use crate::cpu::attention::{naive, tiled};
-use crate::cuda::{kernel, oracle};
 use crate::mutants::attention as wrong;
 use crate::truth::attention::{self, Attends, Geometry, Ints, dense};
-use kmark_core::case::Case;
-use kmark_core::cost::Cost;
-use kmark_core::op::{MEMORY, Op};
-use kmark_core::tensor::TensorSpec;
 
 pub const ENTRY: Entry = Entry {
     op: &OP,

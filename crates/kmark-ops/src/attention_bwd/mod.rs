@@ -3,15 +3,8 @@
 mod cpu;
 mod plain;
 
-use crate::Entry;
-use crate::cuda::{kernel, oracle};
+use crate::contract::*;
 use crate::truth::attention::{self, Rows, backward::backward, dense, weigh};
-use kmark_core::case::Case;
-use kmark_core::cost::Cost;
-use kmark_core::fill::Fill;
-use kmark_core::op::{MEMORY, Op};
-use kmark_core::tensor::{TensorSpec, View};
-use std::ops::Range;
 
 pub const ENTRY: Entry = Entry {
     op: &OP,

@@ -64,57 +64,39 @@ fn wrong(c: &Case, b: &Buffers, how: How) -> Box<dyn Launch> {
 }
 
 pub const MUTANTS: &[Mutant] = &[
-    Mutant {
-        name: "delta-missing",
-        about: "ds = p * dp: the sum of dout * o is not subtracted",
-        applies: |c| sees_more_than_one_key(c) && c.axis("d") >= 8,
-        spoil: |_, c, b| wrong(c, b, How { ds: |p, dp, _, _| p * dp, ..RIGHT }),
-    },
-    Mutant {
-        name: "ds-unscaled-by-p",
-        about: "ds = dp - delta: the softmax's own derivative is missing",
-        applies: |c| sees_more_than_one_key(c) && c.axis("d") >= 8,
-        spoil: |_, c, b| wrong(c, b, How { ds: |_, dp, delta, _| dp - delta, ..RIGHT }),
-    },
-    Mutant {
-        name: "scale-forgotten",
-        about: "dq lacks the scale of the logits",
-        applies: |c| dense::geometry(c).scale != 1.0 && sees_more_than_one_key(c),
-        spoil: |_, c, b| wrong(c, b, How { scales: false, ..RIGHT }),
-    },
-    Mutant {
-        name: "one-head-of-the-group",
-        about: "dk and dv take the last query head of the group only",
-        applies: |c| c.axis("hq") > c.axis("hkv") && c.axis("d") >= 8,
-        spoil: |_, c, b| wrong(c, b, How { gives: |head, group| head == group - 1, ..RIGHT }),
-    },
-    Mutant {
-        name: "diagonal-missing",
-        about: "a query gives nothing to the key of its own position",
-        applies: |c| c.flag("causal") && sees_more_than_one_key(c) && c.axis("sq") > 1 && c.axis("d") >= 24,
-        spoil: |_, c, b| {
-            let ds = |p, dp, delta, diagonal| if diagonal { 0.0 } else { p * (dp - delta) };
-            wrong(c, b, How { ds, ..RIGHT })
-        },
-    },
-    Mutant {
-        name: "dv-from-o",
-        about: "dv is made of o instead of dout",
-        applies: |_| true,
-        spoil: |_, c, b| wrong(c, b, How { dv_from: "o", ..RIGHT }),
-    },
+    Mutant::new("delta-missing", "ds = p * dp: the sum of dout * o is not subtracted", |_, c, b| {
+        wrong(c, b, How { ds: |p, dp, _, _| p * dp, ..RIGHT })
+    })
+    .on(|c| sees_more_than_one_key(c) && c.axis("d") >= 8),
+    Mutant::new("ds-unscaled-by-p", "ds = dp - delta: the softmax's own derivative is missing", |_, c, b| {
+        wrong(c, b, How { ds: |_, dp, delta, _| dp - delta, ..RIGHT })
+    })
+    .on(|c| sees_more_than_one_key(c) && c.axis("d") >= 8),
+    Mutant::new("scale-forgotten", "dq lacks the scale of the logits", |_, c, b| {
+        wrong(c, b, How { scales: false, ..RIGHT })
+    })
+    .on(|c| dense::geometry(c).scale != 1.0 && sees_more_than_one_key(c)),
+    Mutant::new("one-head-of-the-group", "dk and dv take the last query head of the group only", |_, c, b| {
+        wrong(c, b, How { gives: |head, group| head == group - 1, ..RIGHT })
+    })
+    .on(|c| c.axis("hq") > c.axis("hkv") && c.axis("d") >= 8),
+    Mutant::new("diagonal-missing", "a query gives nothing to the key of its own position", |_, c, b| {
+        let ds = |p, dp, delta, diagonal| if diagonal { 0.0 } else { p * (dp - delta) };
+        wrong(c, b, How { ds, ..RIGHT })
+    })
+    .on(|c| c.flag("causal") && sees_more_than_one_key(c) && c.axis("sq") > 1 && c.axis("d") >= 24),
+    Mutant::new("dv-from-o", "dv is made of o instead of dout", |_, c, b| wrong(c, b, How { dv_from: "o", ..RIGHT })),
 ];
 
 /// Saturated rows show it: there dp and delta are nearly equal, and what rounding leaves of their difference is its own.
-pub const LOOSE: &[Mutant] = &[Mutant {
-    name: "dp-in-half",
-    about: "dp and delta are rounded to 16 bits before their difference",
-    applies: |c| {
+pub const LOOSE: &[Mutant] =
+    &[Mutant::new("dp-in-half", "dp and delta are rounded to 16 bits before their difference", |_, c, b| {
+        wrong(c, b, How { rounds: true, ..RIGHT })
+    })
+    .on(|c| {
         let keys = dense::geometry(c).seqs[0].keys;
         c.dtype.size() == 2 && keys >= 3 && !c.flag("causal") && c.count("window") == 0 && c.axis("d") >= 24
-    },
-    spoil: |_, c, b| wrong(c, b, How { rounds: true, ..RIGHT }),
-}];
+    })];
 
 /// Otherwise ds is zero whatever is done.
 fn sees_more_than_one_key(c: &Case) -> bool {

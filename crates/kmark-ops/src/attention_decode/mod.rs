@@ -1,17 +1,9 @@
 //! Attention of a few new tokens over a paged cache of keys and values: decoding.
 
-use crate::Entry;
+use crate::contract::*;
 use crate::cpu::attention::{naive, tiled};
-use crate::cuda::{kernel, oracle};
 use crate::mutants::attention as wrong;
 use crate::truth::attention::{self, Attends, Geometry, Ints, Pages, fill_keys, fill_queries, fill_values, masked};
-use kmark_core::case::Case;
-use kmark_core::cost::Cost;
-use kmark_core::dtype::DType;
-use kmark_core::fill::Fill;
-use kmark_core::op::{Axis, MEMORY, Op};
-use kmark_core::tensor::{TensorSpec, View};
-use std::ops::Range;
 
 pub const ENTRY: Entry = Entry {
     op: &OP,

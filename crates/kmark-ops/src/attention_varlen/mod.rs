@@ -1,18 +1,10 @@
 //! Attention over ragged sequences that lie end to end, each with a prefix of keys that are cached already: prefill.
 
+use crate::contract::*;
 use crate::cpu::attention::{naive, tiled};
-use crate::cuda::{kernel, oracle};
 use crate::mutants::Mutant;
 use crate::mutants::attention::{self as wrong, finds, twisted};
 use crate::truth::attention::{self, Attends, Geometry, Ints, Seq, fill_keys, fill_queries, kind, masked};
-use crate::{Entry, truth};
-use kmark_core::case::Case;
-use kmark_core::cost::Cost;
-use kmark_core::dtype::DType;
-use kmark_core::fill::Fill;
-use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op, YES_NO};
-use kmark_core::tensor::{TensorSpec, View};
-use std::ops::Range;
 
 pub const ENTRY: Entry = Entry {
     op: &OP,
@@ -36,12 +28,12 @@ pub const ENTRY: Entry = Entry {
     loose: &[wrong::query_in_half::<AttentionVarlen>()],
 };
 
-const PREFIX_MASKED: Mutant = Mutant {
-    name: "prefix-masked",
-    about: "the causal mask is aligned at the start: query i sees i + 1 keys, whatever the prefix",
-    applies: |c| wrong::shows(AttentionVarlen::geometry, c, align_at_start),
-    spoil: |_, c, b| twisted::<AttentionVarlen>(c, b, align_at_start),
-};
+const PREFIX_MASKED: Mutant = Mutant::new(
+    "prefix-masked",
+    "the causal mask is aligned at the start: query i sees i + 1 keys, whatever the prefix",
+    |_, c, b| twisted::<AttentionVarlen>(c, b, align_at_start),
+)
+.on(|c| wrong::shows(AttentionVarlen::geometry, c, align_at_start));
 
 fn align_at_start(c: &Case, geo: &mut Geometry) {
     if c.flag("causal") {
@@ -50,17 +42,14 @@ fn align_at_start(c: &Case, geo: &mut Geometry) {
     }
 }
 
-const NEIGHBOUR_SEQUENCE: Mutant = Mutant {
-    name: "neighbour-sequence",
-    about: "the second sequence reads the keys of the first",
-    applies: |c| c.axis("b") > 1 && c.axis("d") >= 8,
-    spoil: |_, c, b| {
+const NEIGHBOUR_SEQUENCE: Mutant =
+    Mutant::new("neighbour-sequence", "the second sequence reads the keys of the first", |_, c, b| {
         twisted::<AttentionVarlen>(c, b, |_, geo| {
             let first = geo.seqs[0].keys;
             finds(geo, move |row, s, j, head| if s == 1 { row(0, j % first, head) } else { row(s, j, head) });
         })
-    },
-};
+    })
+    .on(|c| c.axis("b") > 1 && c.axis("d") >= 8);
 
 struct AttentionVarlen;
 

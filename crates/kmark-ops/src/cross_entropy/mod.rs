@@ -3,15 +3,8 @@
 mod cpu;
 mod mutants;
 
-use crate::cuda::{kernel, oracle};
-use crate::{Entry, truth};
-use kmark_core::case::Case;
-use kmark_core::cost::Cost;
-use kmark_core::dtype::DType;
-use kmark_core::fill::Fill;
-use kmark_core::gate::{Sink, sum_slack};
-use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op, rows_by_columns};
-use kmark_core::tensor::{TensorSpec, View};
+use crate::contract::*;
+use crate::truth::classes;
 
 pub const ENTRY: Entry = Entry {
     op: &OP,
@@ -28,11 +21,8 @@ const IGNORED: u8 = 1;
 const OP: Op = Op {
     name: "cross-entropy",
     about: "lse = log(sum(exp(x))) and loss = lse - x[target] per row; the loss of an ignored row is 0",
-    axes: &[Axis { name: "m", about: "rows", tries: &[] }, Axis { name: "n", about: "classes", tries: &[] }],
-    attrs: &[
-        Attr { name: "ignore", kind: AttrKind::Integer, default: "-100", about: "target of a row that is ignored" },
-        MEMORY,
-    ],
+    axes: classes::AXES,
+    attrs: &[classes::IGNORE, MEMORY],
     tensors,
     // Maximum, difference, exponential, sum.
     cost: |c, tensors| Cost::of(tensors, 4 * rows_by_columns(c)),
@@ -42,15 +32,8 @@ const OP: Op = Op {
 };
 
 fn tensors(c: &Case) -> Vec<TensorSpec> {
-    let (m, n) = (c.axis("m"), c.axis("n"));
-    let classes = Fill::Classes { classes: n, ignore: c.number("ignore") as i64 };
-    let x = TensorSpec::input("x", c.dtype, &[m, n], Fill::logits(c.dtype));
-    vec![
-        x.laid_out(c.attr("memory")),
-        TensorSpec::input("target", DType::I64, &[m], classes),
-        TensorSpec::output("loss", c.acc(), &[m]),
-        TensorSpec::output("lse", c.acc(), &[m]),
-    ]
+    let output = |name| TensorSpec::output(name, c.acc(), &[c.axis("m")]);
+    [classes::inputs(c), vec![output("loss"), output("lse")]].concat()
 }
 
 fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {

@@ -3,16 +3,8 @@
 mod cpu;
 mod mutants;
 
-use crate::cuda::{kernel, oracle};
-use crate::{Entry, truth};
-use kmark_core::case::Case;
-use kmark_core::cost::Cost;
-use kmark_core::dtype::DType;
-use kmark_core::fill::Fill;
-use kmark_core::gate::Sink;
-use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op, rows_by_columns};
-use kmark_core::tensor::{TensorSpec, View};
-use std::ops::Range;
+use crate::contract::*;
+use crate::truth::classes;
 
 pub const ENTRY: Entry = Entry {
     op: &OP,
@@ -26,11 +18,8 @@ pub const ENTRY: Entry = Entry {
 const OP: Op = Op {
     name: "cross-entropy-bwd",
     about: "dx = dloss * (exp(x - lse) - onehot(target)) per row, lse as the forward saved it; an ignored row is 0",
-    axes: &[Axis { name: "m", about: "rows", tries: &[] }, Axis { name: "n", about: "classes", tries: &[] }],
-    attrs: &[
-        Attr { name: "ignore", kind: AttrKind::Integer, default: "-100", about: "target of a row that is ignored" },
-        MEMORY,
-    ],
+    axes: classes::AXES,
+    attrs: &[classes::IGNORE, MEMORY],
     tensors,
     // Difference, exponential, scale.
     cost: |c, tensors| Cost::of(tensors, 3 * rows_by_columns(c)),
@@ -41,15 +30,8 @@ const OP: Op = Op {
 };
 
 fn tensors(c: &Case) -> Vec<TensorSpec> {
-    let (m, n) = (c.axis("m"), c.axis("n"));
-    let classes = Fill::Classes { classes: n, ignore: c.number("ignore") as i64 };
-    vec![
-        TensorSpec::input("x", c.dtype, &[m, n], Fill::logits(c.dtype)).laid_out(c.attr("memory")),
-        TensorSpec::input("target", DType::I64, &[m], classes),
-        TensorSpec::input("dloss", c.acc(), &[m], Fill::Normal { mean: 0.0, std: 1.0 }),
-        TensorSpec::input("lse", c.acc(), &[m], Fill::Derived),
-        TensorSpec::output("dx", c.dtype, &[m, n]).laid_out(c.attr("memory")),
-    ]
+    let lse = TensorSpec::input("lse", c.acc(), &[c.axis("m")], Fill::Derived);
+    [classes::inputs(c), vec![classes::dloss(c), lse, classes::dx(c)]].concat()
 }
 
 fn derive(c: &Case, _: &str, inputs: &View, rows: Range<usize>, out: &mut [f64]) {

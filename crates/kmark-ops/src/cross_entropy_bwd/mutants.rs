@@ -12,12 +12,9 @@ pub const MUTANTS: &[Mutant] = &[
     softmax::DLOSS_OF_ROW_0,
     softmax::FIRST_CLASS_IGNORED,
     softmax::LAST_CLASS_IGNORED,
-    Mutant {
-        name: "lse-base-two",
-        about: "the saved lse is taken for a logarithm to base 2",
-        applies: |_| true,
-        spoil: |_, c, b| wrong(c, b, How { exp: |x, lse| exp_of_difference(x, lse * LN_2), ..RIGHT }),
-    },
+    Mutant::new("lse-base-two", "the saved lse is taken for a logarithm to base 2", |_, c, b| {
+        wrong(c, b, How { exp: |x, lse| exp_of_difference(x, lse * LN_2), ..RIGHT })
+    }),
     shared::PITCH_IGNORED,
 ];
 

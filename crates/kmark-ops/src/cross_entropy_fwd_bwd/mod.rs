@@ -3,15 +3,8 @@
 mod cpu;
 mod mutants;
 
-use crate::cuda::{kernel, oracle};
-use crate::{Entry, truth};
-use kmark_core::case::Case;
-use kmark_core::cost::Cost;
-use kmark_core::dtype::DType;
-use kmark_core::fill::Fill;
-use kmark_core::gate::{Invariant, Sink, sum_slack};
-use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op, rows_by_columns};
-use kmark_core::tensor::{TensorSpec, View};
+use crate::contract::*;
+use crate::truth::classes;
 
 pub const ENTRY: Entry = Entry {
     op: &OP,
@@ -25,11 +18,8 @@ pub const ENTRY: Entry = Entry {
 const OP: Op = Op {
     name: "cross-entropy-fwd-bwd",
     about: "dx = dloss * (softmax(x) - onehot(target)) per row; an ignored row is 0",
-    axes: &[Axis { name: "m", about: "rows", tries: &[] }, Axis { name: "n", about: "classes", tries: &[] }],
-    attrs: &[
-        Attr { name: "ignore", kind: AttrKind::Integer, default: "-100", about: "target of a row that is ignored" },
-        MEMORY,
-    ],
+    axes: classes::AXES,
+    attrs: &[classes::IGNORE, MEMORY],
     tensors,
     // Maximum, difference, exponential, sum, scale.
     cost: |c, tensors| Cost::of(tensors, 5 * rows_by_columns(c)),
@@ -40,14 +30,7 @@ const OP: Op = Op {
 };
 
 fn tensors(c: &Case) -> Vec<TensorSpec> {
-    let (m, n) = (c.axis("m"), c.axis("n"));
-    let classes = Fill::Classes { classes: n, ignore: c.number("ignore") as i64 };
-    vec![
-        TensorSpec::input("x", c.dtype, &[m, n], Fill::logits(c.dtype)).laid_out(c.attr("memory")),
-        TensorSpec::input("target", DType::I64, &[m], classes),
-        TensorSpec::input("dloss", c.acc(), &[m], Fill::Normal { mean: 0.0, std: 1.0 }),
-        TensorSpec::output("dx", c.dtype, &[m, n]).laid_out(c.attr("memory")),
-    ]
+    [classes::inputs(c), vec![classes::dloss(c), classes::dx(c)]].concat()
 }
 
 fn invariants(_: &Case) -> Vec<Invariant> {

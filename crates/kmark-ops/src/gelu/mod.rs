@@ -3,14 +3,7 @@
 mod cpu;
 mod plain;
 
-use crate::cuda::{kernel, oracle};
-use crate::{Entry, truth};
-use kmark_core::case::Case;
-use kmark_core::cost::Cost;
-use kmark_core::fill::Fill;
-use kmark_core::gate::Sink;
-use kmark_core::op::{Attr, AttrKind, MATRIX, MEMORY, Op, rows_by_columns};
-use kmark_core::tensor::{TensorSpec, View};
+use crate::contract::*;
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, SQRT_2};
 
 pub const ENTRY: Entry = Entry {

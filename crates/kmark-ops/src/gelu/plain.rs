@@ -45,65 +45,48 @@ fn many(c: &Case) -> bool {
 }
 
 pub const MUTANTS: &[Mutant] = &[
-    Mutant {
-        name: "other-formula",
-        about: "tanh where erf is asked for, and the reverse: 5e-4 apart at the most",
-        applies: many,
-        spoil: |_, c, b| wrong(c, b, How { formula: |x, exact, _| gelu(x, !exact), ..RIGHT }),
-    },
-    Mutant {
-        name: "sigmoid-formula",
-        about: "x * sigmoid(1.702 x), as some models want it",
-        applies: many,
-        spoil: |_, c, b| wrong(c, b, How { formula: |x, _, _| x / (1.0 + (-1.702 * x).exp()), ..RIGHT }),
-    },
-    Mutant {
-        name: "half-missing",
-        about: "the factor 0.5 is left out",
-        applies: |c| c.axis("m") * c.axis("n") >= 4,
-        spoil: |_, c, b| wrong(c, b, How { formula: |x, exact, _| 2.0 * gelu(x, exact), ..RIGHT }),
-    },
-    Mutant {
-        name: "cube-missing",
-        about: "the tanh is that of sqrt(2 / pi) x",
-        applies: |c| c.attr("approx") == "tanh" && many(c),
-        spoil: |_, c, b| wrong(c, b, How { formula: |x, _, _| x / (1.0 + (-2.0 * ROOT * x).exp()), ..RIGHT }),
-    },
-    Mutant {
-        name: "tanh-overflows",
-        about: "the tanh is (e^2z - 1) / (e^2z + 1), whose exponential overflows",
-        applies: |c| c.attr("approx") == "tanh",
-        spoil: |_, c, b| {
-            let formula = |x: f64, _, dtype: DType| {
-                let e = dtype.accumulator().round((2.0 * ROOT * (x + CUBE * x.powi(3))).exp());
-                0.5 * x * (1.0 + (e - 1.0) / (e + 1.0))
-            };
-            plainly(c, b, move |c, t| {
-                plain(c, t, &How { formula, ..RIGHT });
-                t.is_harmless_unless_nan();
-            })
-        },
-    },
-    Mutant {
-        name: "tail-not-activated",
-        about: "the last columns beyond a multiple of 8 are copied",
-        // A large x is its own GELU; eight of them are not all large.
-        applies: |c| c.axis("m") * (c.axis("n") % 8) >= 8,
-        spoil: |_, c, b| wrong(c, b, How { activates: |i, n| i < n / 8 * 8, ..RIGHT }),
-    },
+    Mutant::new("other-formula", "tanh where erf is asked for, and the reverse: 5e-4 apart at the most", |_, c, b| {
+        wrong(c, b, How { formula: |x, exact, _| gelu(x, !exact), ..RIGHT })
+    })
+    .on(many),
+    Mutant::new("sigmoid-formula", "x * sigmoid(1.702 x), as some models want it", |_, c, b| {
+        wrong(c, b, How { formula: |x, _, _| x / (1.0 + (-1.702 * x).exp()), ..RIGHT })
+    })
+    .on(many),
+    Mutant::new("half-missing", "the factor 0.5 is left out", |_, c, b| {
+        wrong(c, b, How { formula: |x, exact, _| 2.0 * gelu(x, exact), ..RIGHT })
+    })
+    .on(|c| c.axis("m") * c.axis("n") >= 4),
+    Mutant::new("cube-missing", "the tanh is that of sqrt(2 / pi) x", |_, c, b| {
+        wrong(c, b, How { formula: |x, _, _| x / (1.0 + (-2.0 * ROOT * x).exp()), ..RIGHT })
+    })
+    .on(|c| c.attr("approx") == "tanh" && many(c)),
+    Mutant::new("tanh-overflows", "the tanh is (e^2z - 1) / (e^2z + 1), whose exponential overflows", |_, c, b| {
+        let formula = |x: f64, _, dtype: DType| {
+            let e = dtype.accumulator().round((2.0 * ROOT * (x + CUBE * x.powi(3))).exp());
+            0.5 * x * (1.0 + (e - 1.0) / (e + 1.0))
+        };
+        plainly(c, b, move |c, t| {
+            plain(c, t, &How { formula, ..RIGHT });
+            t.is_harmless_unless_nan();
+        })
+    })
+    .on(|c| c.attr("approx") == "tanh"),
+    Mutant::new("tail-not-activated", "the last columns beyond a multiple of 8 are copied", |_, c, b| {
+        wrong(c, b, How { activates: |i, n| i < n / 8 * 8, ..RIGHT })
+    })
+    // A large x is its own GELU; eight of them are not all large.
+    .on(|c| c.axis("m") * (c.axis("n") % 8) >= 8),
     shared::PITCH_IGNORED,
 ];
 
 /// Right, but rounding on the way.
-pub const LOOSE: &[Mutant] = &[Mutant {
-    name: "factor-rounded",
-    about: "what x is multiplied with is rounded to the 16-bit type",
-    applies: shared::rounds,
-    spoil: |_, c, b| {
+pub const LOOSE: &[Mutant] =
+    &[Mutant::new("factor-rounded", "what x is multiplied with is rounded to the 16-bit type", |_, c, b| {
         let formula = |x: f64, exact, dtype: DType| {
             let factor = if x == 0.0 { 0.5 } else { gelu(x, exact) / x };
             dtype.round(factor) * x
         };
         wrong(c, b, How { formula, ..RIGHT })
-    },
-}];
+    })
+    .on(shared::rounds)];

@@ -76,69 +76,54 @@ fn wrong_stats(c: &Case, b: &Buffers, stats: Stats) -> Box<dyn Launch> {
 }
 
 pub const MUTANTS: &[Mutant] = &[
-    Mutant {
-        name: "unbiased-variance",
-        about: "the sum of squares is divided by n - 1",
-        // A row of one has no such variance; in a very long one the sum's own roundoff hides it.
-        applies: |c| {
-            let n = c.axis("n");
-            n > 1 && (n <= 16384 || c.dtype == DType::F64) && (c.flag("stats") || shared::resolves(c, 0.5 / n as f64))
-        },
-        spoil: |_, c, b| {
-            wrong_stats(c, b, |x, eps, _| {
-                let (mean, n) = (mean(x), x.len() as f64);
-                (mean, 1.0 / (variance(x, mean) * n / (n - 1.0) + eps).sqrt())
-            })
-        },
-    },
-    Mutant {
-        name: "variance-without-mean",
-        about: "the mean square stands for the variance",
-        applies: |c| c.axis("n") > 1,
-        spoil: |_, c, b| wrong_stats(c, b, |x, eps, _| (mean(x), 1.0 / (variance(x, 0.0) + eps).sqrt())),
-    },
-    Mutant {
-        name: "variance-by-difference",
-        about: "the variance is the mean square less the square of the mean, which cancels where the mean is far from zero",
-        applies: |_| true,
-        spoil: |_, c, b| {
+    Mutant::new("unbiased-variance", "the sum of squares is divided by n - 1", |_, c, b| {
+        wrong_stats(c, b, |x, eps, _| {
+            let (mean, n) = (mean(x), x.len() as f64);
+            (mean, 1.0 / (variance(x, mean) * n / (n - 1.0) + eps).sqrt())
+        })
+    })
+    // A row of one has no such variance; in a very long one the sum's own roundoff hides it.
+    .on(|c| {
+        let n = c.axis("n");
+        n > 1 && (n <= 16384 || c.dtype == DType::F64) && (c.flag("stats") || shared::resolves(c, 0.5 / n as f64))
+    }),
+    Mutant::new("variance-without-mean", "the mean square stands for the variance", |_, c, b| {
+        wrong_stats(c, b, |x, eps, _| (mean(x), 1.0 / (variance(x, 0.0) + eps).sqrt()))
+    })
+    .on(|c| c.axis("n") > 1),
+    Mutant::new(
+        "variance-by-difference",
+        "the variance is the mean square less the square of the mean, which cancels where the mean is far from zero",
+        |_, c, b| {
             wrong_stats(c, b, |x, eps, acc| {
                 let mean = acc.round(mean(x));
                 let difference = acc.round(acc.round(variance(x, 0.0)) - acc.round(mean * mean));
                 (mean, 1.0 / (difference.max(0.0) + eps).sqrt())
             })
         },
-    },
-    Mutant {
-        name: "eps-outside-the-root",
-        about: "eps is added to the deviation, not to the variance",
-        applies: |c| c.axis("n") > 1,
-        spoil: |_, c, b| wrong_stats(c, b, |x, eps, _| (mean(x), 1.0 / (variance(x, mean(x)).sqrt() + eps))),
-    },
-    Mutant {
-        name: "mean-over-padded-n",
-        about: "the mean divides by n rounded up to a multiple of 8",
-        applies: |c| !c.axis("n").is_multiple_of(8),
-        spoil: |_, c, b| {
-            wrong_stats(c, b, |x, eps, _| {
-                let padded = sum(x.iter().copied()) / x.len().next_multiple_of(8) as f64;
-                (padded, 1.0 / (variance(x, padded) + eps).sqrt())
-            })
-        },
-    },
-    Mutant {
-        name: "bias-weighted",
-        about: "the bias is added before the weight is multiplied",
-        applies: |c| c.flag("bias") && c.axis("n") >= 8,
-        spoil: |_, c, b| wrong(c, b, How { y: |xh, w, b| (xh + b) * w, ..RIGHT }),
-    },
+    ),
+    Mutant::new("eps-outside-the-root", "eps is added to the deviation, not to the variance", |_, c, b| {
+        wrong_stats(c, b, |x, eps, _| (mean(x), 1.0 / (variance(x, mean(x)).sqrt() + eps)))
+    })
+    .on(|c| c.axis("n") > 1),
+    Mutant::new("mean-over-padded-n", "the mean divides by n rounded up to a multiple of 8", |_, c, b| {
+        wrong_stats(c, b, |x, eps, _| {
+            let padded = sum(x.iter().copied()) / x.len().next_multiple_of(8) as f64;
+            (padded, 1.0 / (variance(x, padded) + eps).sqrt())
+        })
+    })
+    .on(|c| !c.axis("n").is_multiple_of(8)),
+    Mutant::new("bias-weighted", "the bias is added before the weight is multiplied", |_, c, b| {
+        wrong(c, b, How { y: |xh, w, b| (xh + b) * w, ..RIGHT })
+    })
+    .on(|c| c.flag("bias") && c.axis("n") >= 8),
     shared::PITCH_IGNORED,
 ];
 
 /// Right, but rounding on the way.
-pub const LOOSE: &[Mutant] = &[Mutant {
-    name: "row-rounded",
-    about: "the normalised row is rounded to the 16-bit type before it is multiplied by the weight",
-    applies: shared::rounds,
-    spoil: |_, c, b| wrong(c, b, How { rounds: true, ..RIGHT }),
-}];
+pub const LOOSE: &[Mutant] = &[Mutant::new(
+    "row-rounded",
+    "the normalised row is rounded to the 16-bit type before it is multiplied by the weight",
+    |_, c, b| wrong(c, b, How { rounds: true, ..RIGHT }),
+)
+.on(shared::rounds)];

@@ -1,18 +1,10 @@
 //! Multi-head latent attention, decoding, in its absorbed form: all heads share one cache row per token, whose first
 //! part is the value too.
 
-use crate::Entry;
+use crate::contract::*;
 use crate::cpu::attention::{naive, tiled};
-use crate::cuda::{kernel, oracle};
 use crate::mutants::{Mutant, attention as wrong, attention::twisted};
 use crate::truth::attention::{self, Attends, Geometry, Ints, Pages, fill_keys, fill_queries, masked};
-use kmark_core::case::Case;
-use kmark_core::cost::Cost;
-use kmark_core::dtype::DType;
-use kmark_core::fill::Fill;
-use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op};
-use kmark_core::tensor::{TensorSpec, View};
-use std::ops::Range;
 
 pub const ENTRY: Entry = Entry {
     op: &OP,
@@ -36,12 +28,12 @@ pub const ENTRY: Entry = Entry {
     loose: &[],
 };
 
-const SCALE_OF_THE_ROW: Mutant = Mutant {
-    name: "scale-of-the-row",
-    about: "logits are scaled by the root of the cache row's width, not of the head's own",
-    applies: |c| c.axis("l") > 1 && width(c) >= 24 && width(c) != 192,
-    spoil: |_, c, b| twisted::<MlaDecode>(c, b, |c, geo| geo.scale = 1.0 / (width(c) as f64).sqrt()),
-};
+const SCALE_OF_THE_ROW: Mutant = Mutant::new(
+    "scale-of-the-row",
+    "logits are scaled by the root of the cache row's width, not of the head's own",
+    |_, c, b| twisted::<MlaDecode>(c, b, |c, geo| geo.scale = 1.0 / (width(c) as f64).sqrt()),
+)
+.on(|c| c.axis("l") > 1 && width(c) >= 24 && width(c) != 192);
 
 struct MlaDecode;
 

@@ -48,12 +48,8 @@ fn drop_sink(_: &Case, geo: &mut Geometry) {
 }
 
 pub const fn sink_dropped<A: Attends>() -> Mutant {
-    Mutant {
-        name: "sink-dropped",
-        about: "the first key of a sequence is left out",
-        applies: |c| shows(A::geometry, c, drop_sink),
-        spoil: |_, c, b| twisted::<A>(c, b, drop_sink),
-    }
+    Mutant::new("sink-dropped", "the first key of a sequence is left out", |_, c, b| twisted::<A>(c, b, drop_sink))
+        .on(|c| shows(A::geometry, c, drop_sink))
 }
 
 fn drop_last(_: &Case, geo: &mut Geometry) {
@@ -64,12 +60,10 @@ fn drop_last(_: &Case, geo: &mut Geometry) {
 }
 
 pub const fn last_key_lost<A: Attends>() -> Mutant {
-    Mutant {
-        name: "last-key-lost",
-        about: "the last key of a sequence is left out: a partial tile is rounded down",
-        applies: |c| shows(A::geometry, c, drop_last),
-        spoil: |_, c, b| twisted::<A>(c, b, drop_last),
-    }
+    Mutant::new("last-key-lost", "the last key of a sequence is left out: a partial tile is rounded down", |_, c, b| {
+        twisted::<A>(c, b, drop_last)
+    })
+    .on(|c| shows(A::geometry, c, drop_last))
 }
 
 fn drop_diagonal(c: &Case, geo: &mut Geometry) {
@@ -79,12 +73,12 @@ fn drop_diagonal(c: &Case, geo: &mut Geometry) {
 }
 
 pub const fn diagonal_missing<A: Attends>() -> Mutant {
-    Mutant {
-        name: "diagonal-missing",
-        about: "a query does not see the key of its own position, except in the last row",
-        applies: |c| shows(A::geometry, c, drop_diagonal),
-        spoil: |_, c, b| twisted::<A>(c, b, drop_diagonal),
-    }
+    Mutant::new(
+        "diagonal-missing",
+        "a query does not see the key of its own position, except in the last row",
+        |_, c, b| twisted::<A>(c, b, drop_diagonal),
+    )
+    .on(|c| shows(A::geometry, c, drop_diagonal))
 }
 
 fn ignore_window(c: &Case, geo: &mut Geometry) {
@@ -94,63 +88,50 @@ fn ignore_window(c: &Case, geo: &mut Geometry) {
 }
 
 pub const fn window_ignored<A: Attends>() -> Mutant {
-    Mutant {
-        name: "window-ignored",
-        about: "a query sees keys older than the window",
-        applies: |c| shows(A::geometry, c, ignore_window),
-        spoil: |_, c, b| twisted::<A>(c, b, ignore_window),
-    }
+    Mutant::new("window-ignored", "a query sees keys older than the window", |_, c, b| {
+        twisted::<A>(c, b, ignore_window)
+    })
+    .on(|c| shows(A::geometry, c, ignore_window))
 }
 
 pub const fn scale_missing<A: Attends>() -> Mutant {
-    Mutant {
-        name: "scale-missing",
-        about: "logits are not scaled",
-        applies: |c| {
+    Mutant::new("scale-missing", "logits are not scaled", |_, c, b| twisted::<A>(c, b, |_, geo| geo.scale = 1.0)).on(
+        |c| {
             let geo = A::geometry(c, &no_integers);
             most_keys(&geo) > 1 && geo.dk >= 8
         },
-        spoil: |_, c, b| twisted::<A>(c, b, |_, geo| geo.scale = 1.0),
-    }
+    )
 }
 
 pub const fn large_logits_clipped<A: Attends>() -> Mutant {
-    Mutant {
-        name: "large-logits-clipped",
-        about: "logits are clipped at 3, so that a sink attracts less",
-        applies: |c| {
-            let geo = A::geometry(c, &no_integers);
-            most_keys(&geo) > 8 && geo.dk >= 64 && geo.rows().count() >= 4
-        },
-        spoil: |_, c, b| wrong(A::geometry, c, b, How { logit: |s| s.min(3.0), ..RIGHT }),
-    }
+    Mutant::new("large-logits-clipped", "logits are clipped at 3, so that a sink attracts less", |_, c, b| {
+        wrong(A::geometry, c, b, How { logit: |s| s.min(3.0), ..RIGHT })
+    })
+    .on(|c| {
+        let geo = A::geometry(c, &no_integers);
+        most_keys(&geo) > 8 && geo.dk >= 64 && geo.rows().count() >= 4
+    })
 }
 
 pub const fn key_heads_interleaved<A: Attends>() -> Mutant {
-    Mutant {
-        name: "key-heads-interleaved",
-        about: "query head h takes key head h % hkv, not h / (hq / hkv)",
-        applies: |c| {
-            let geo = A::geometry(c, &no_integers);
-            geo.hkv > 1 && geo.hq > geo.hkv && most_keys(&geo) > 0
-        },
-        spoil: |_, c, b| {
-            // The plain loops divide the query head by the group: with as many key heads as query heads, they name it.
-            twisted::<A>(c, b, |_, geo| {
-                let hkv = std::mem::replace(&mut geo.hkv, geo.hq);
-                finds(geo, move |row, s, j, head| row(s, j, head % hkv));
-            })
-        },
-    }
+    Mutant::new("key-heads-interleaved", "query head h takes key head h % hkv, not h / (hq / hkv)", |_, c, b| {
+        // The plain loops divide the query head by the group: with as many key heads as query heads, they name it.
+        twisted::<A>(c, b, |_, geo| {
+            let hkv = std::mem::replace(&mut geo.hkv, geo.hq);
+            finds(geo, move |row, s, j, head| row(s, j, head % hkv));
+        })
+    })
+    .on(|c| {
+        let geo = A::geometry(c, &no_integers);
+        geo.hkv > 1 && geo.hq > geo.hkv && most_keys(&geo) > 0
+    })
 }
 
 pub const fn lse_in_base_2() -> Mutant {
-    Mutant {
-        name: "lse-in-base-2",
-        about: "lse is a logarithm to base 2",
-        applies: |c| c.flag("lse"),
-        spoil: |right, _, b| edited(right, b, "lse", |lse| lse.iter_mut().for_each(|v| *v /= std::f64::consts::LN_2)),
-    }
+    Mutant::new("lse-in-base-2", "lse is a logarithm to base 2", |right, _, b| {
+        edited(right, b, "lse", |lse| lse.iter_mut().for_each(|v| *v /= std::f64::consts::LN_2))
+    })
+    .on(|c| c.flag("lse"))
 }
 
 fn partial_pages<A: Attends>(c: &Case) -> bool {
@@ -165,12 +146,10 @@ fn take_one_more(c: &Case, geo: &mut Geometry) {
 }
 
 pub const fn one_key_too_many<A: Attends>() -> Mutant {
-    Mutant {
-        name: "one-key-too-many",
-        about: "the slot behind the last key of a partial page is taken as a key",
-        applies: partial_pages::<A>,
-        spoil: |_, c, b| twisted::<A>(c, b, take_one_more),
-    }
+    Mutant::new("one-key-too-many", "the slot behind the last key of a partial page is taken as a key", |_, c, b| {
+        twisted::<A>(c, b, take_one_more)
+    })
+    .on(partial_pages::<A>)
 }
 
 fn take_whole_page(c: &Case, geo: &mut Geometry) {
@@ -179,29 +158,23 @@ fn take_whole_page(c: &Case, geo: &mut Geometry) {
 }
 
 pub const fn whole_last_page<A: Attends>() -> Mutant {
-    Mutant {
-        name: "whole-last-page",
-        about: "the last page is taken whole, whatever the length",
-        applies: partial_pages::<A>,
-        spoil: |_, c, b| twisted::<A>(c, b, take_whole_page),
-    }
+    Mutant::new("whole-last-page", "the last page is taken whole, whatever the length", |_, c, b| {
+        twisted::<A>(c, b, take_whole_page)
+    })
+    .on(partial_pages::<A>)
 }
 
 pub const fn wrong_page<A: Attends>() -> Mutant {
-    Mutant {
-        name: "wrong-page",
-        about: "the first page of the second sequence is that of the first",
-        applies: |c| {
-            let geo = A::geometry(c, &no_integers);
-            geo.seqs.len() > 1 && geo.dk >= 24 && geo.dv >= 8
-        },
-        spoil: |_, c, b| {
-            twisted::<A>(c, b, |c, geo| {
-                let page = c.count("page");
-                finds(geo, move |row, s, j, head| row(if s == 1 && j < page { 0 } else { s }, j, head));
-            })
-        },
-    }
+    Mutant::new("wrong-page", "the first page of the second sequence is that of the first", |_, c, b| {
+        twisted::<A>(c, b, |c, geo| {
+            let page = c.count("page");
+            finds(geo, move |row, s, j, head| row(if s == 1 && j < page { 0 } else { s }, j, head));
+        })
+    })
+    .on(|c| {
+        let geo = A::geometry(c, &no_integers);
+        geo.seqs.len() > 1 && geo.dk >= 24 && geo.dv >= 8
+    })
 }
 
 fn see_all(_: &Case, geo: &mut Geometry) {
@@ -209,12 +182,10 @@ fn see_all(_: &Case, geo: &mut Geometry) {
 }
 
 pub const fn not_causal<A: Attends>() -> Mutant {
-    Mutant {
-        name: "not-causal",
-        about: "an earlier query token sees the keys of later ones",
-        applies: |c| shows(A::geometry, c, see_all),
-        spoil: |_, c, b| twisted::<A>(c, b, see_all),
-    }
+    Mutant::new("not-causal", "an earlier query token sees the keys of later ones", |_, c, b| {
+        twisted::<A>(c, b, see_all)
+    })
+    .on(|c| shows(A::geometry, c, see_all))
 }
 
 /// Large queries meet loud keys with logits beyond 88 where rows are wide enough; f64 holds them.
@@ -223,34 +194,28 @@ fn overflows<A: Attends>(c: &Case) -> bool {
 }
 
 pub const fn no_maximum<A: Attends>() -> Mutant {
-    Mutant {
-        name: "no-maximum",
-        about: "exp of the logits themselves, which f32 cannot hold",
-        applies: overflows::<A>,
-        spoil: |_, c, b| under(A::geometry, c, b, |_, _| 0.0),
-    }
+    Mutant::new("no-maximum", "exp of the logits themselves, which f32 cannot hold", |_, c, b| {
+        under(A::geometry, c, b, |_, _| 0.0)
+    })
+    .on(overflows::<A>)
 }
 
 pub const fn maximum_of_the_row_before<A: Attends>() -> Mutant {
-    Mutant {
-        name: "maximum-of-the-row-before",
-        about: "each row subtracts the maximum of the row before it",
-        applies: overflows::<A>,
-        spoil: |_, c, b| under(A::geometry, c, b, |_, before| if before.is_finite() { before } else { 0.0 }),
-    }
+    Mutant::new("maximum-of-the-row-before", "each row subtracts the maximum of the row before it", |_, c, b| {
+        under(A::geometry, c, b, |_, before| if before.is_finite() { before } else { 0.0 })
+    })
+    .on(overflows::<A>)
 }
 
 /// Loose: weights that compete in a large query feel what is lost, and powers of two lose nothing.
 pub const fn query_in_half<A: Attends>() -> Mutant {
-    Mutant {
-        name: "query-in-half",
-        about: "q times the scale is rounded to 16 bits before the product",
-        applies: |c| {
-            let geo = A::geometry(c, &no_integers);
-            let rows = geo.rows().filter(|(s, i, _)| (geo.visible)(*s, *i).len() >= 16).count();
-            let exact = geo.scale.log2().fract() == 0.0;
-            c.dtype.size() == 2 && !c.flag("lse") && !exact && rows >= 100 && geo.dk >= 24
-        },
-        spoil: |_, c, b| wrong(A::geometry, c, b, How { rounds: true, ..RIGHT }),
-    }
+    Mutant::new("query-in-half", "q times the scale is rounded to 16 bits before the product", |_, c, b| {
+        wrong(A::geometry, c, b, How { rounds: true, ..RIGHT })
+    })
+    .on(|c| {
+        let geo = A::geometry(c, &no_integers);
+        let rows = geo.rows().filter(|(s, i, _)| (geo.visible)(*s, *i).len() >= 16).count();
+        let exact = geo.scale.log2().fract() == 0.0;
+        c.dtype.size() == 2 && !c.flag("lse") && !exact && rows >= 100 && geo.dk >= 24
+    })
 }

@@ -17,11 +17,8 @@ pub fn rounds(c: &Case) -> bool {
 
 /// Its first row is right; what belongs into the others stands between the rows. Not for ops without an output that is
 /// laid out as attribute `memory` says.
-pub const PITCH_IGNORED: Mutant = Mutant {
-    name: "pitch-ignored",
-    about: "rows are written as if they were adjacent, whatever the pitch",
-    applies: |c| c.attr("memory") == "strided" && c.axis("m") > 1,
-    spoil: |mut right, _, b| {
+pub const PITCH_IGNORED: Mutant =
+    Mutant::new("pitch-ignored", "rows are written as if they were adjacent, whatever the pitch", |mut right, _, b| {
         let out = outputs(b).remove(0);
         Box::new(move || {
             let before = out.read::<u8>().to_vec();
@@ -32,8 +29,8 @@ pub const PITCH_IGNORED: Mutant = Mutant {
             let spec = out.spec();
             spec.dtype.encode(&values, &mut bytes[..spec.elems() * spec.dtype.size()]);
         })
-    },
-};
+    })
+    .on(|c| c.attr("memory") == "strided" && c.axis("m") > 1);
 
 /// A product of two vectors, a sum whose last 64 terms are left out if they are not that many.
 pub fn sum_without_tail(a: &[f64], b: &[f64], _: DType) -> f64 {

@@ -1,19 +1,12 @@
 //! Native sparse attention, its selected branch: each token and key head attends to a list of blocks of keys.
 
-use crate::Entry;
+use crate::contract::*;
 use crate::cpu::attention::{naive, tiled};
-use crate::cuda::{kernel, oracle};
 use crate::mutants::attention::{self as wrong, finds, sees, twisted};
 use crate::mutants::{Mutant, edited};
 use crate::truth::Scatter;
 use crate::truth::attention::{self, Attends, Geometry, Ints, Seq, fill_keys, fill_queries, kind};
-use kmark_core::case::Case;
-use kmark_core::cost::Cost;
-use kmark_core::dtype::DType;
-use kmark_core::fill::{Fill, philox};
-use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op, YES_NO};
-use kmark_core::tensor::{TensorSpec, View};
-use std::ops::Range;
+use kmark_core::fill::philox;
 
 pub const ENTRY: Entry = Entry {
     op: &OP,
@@ -41,18 +34,13 @@ const SCALE_MISSING: Mutant = Mutant {
     ..wrong::scale_missing::<Nsa>()
 };
 
-const DIAGONAL_MISSING: Mutant = Mutant {
-    name: "diagonal-missing",
-    about: "a token does not see its own key",
-    applies: |c| c.flag("causal") && c.axis("s") > 1 && c.axis("d") >= 24,
-    spoil: |_, c, b| twisted::<Nsa>(c, b, |_, geo| sees(geo, |_, r| 0..r.end.saturating_sub(1))),
-};
+const DIAGONAL_MISSING: Mutant = Mutant::new("diagonal-missing", "a token does not see its own key", |_, c, b| {
+    twisted::<Nsa>(c, b, |_, geo| sees(geo, |_, r| 0..r.end.saturating_sub(1)))
+})
+.on(|c| c.flag("causal") && c.axis("s") > 1 && c.axis("d") >= 24);
 
-const NEWEST_BLOCK_WHOLE: Mutant = Mutant {
-    name: "newest-block-whole",
-    about: "the newest block is not masked: a token sees keys after its own",
-    applies: |c| c.flag("causal") && c.axis("s") > 1 && c.count("block") > 1 && c.axis("d") >= 24,
-    spoil: |_, c, b| {
+const NEWEST_BLOCK_WHOLE: Mutant =
+    Mutant::new("newest-block-whole", "the newest block is not masked: a token sees keys after its own", |_, c, b| {
         twisted::<Nsa>(c, b, |c, geo| {
             let (block, s, hkv) = (c.count("block"), c.axis("s"), c.axis("hkv"));
             let seqs = geo.seqs.clone();
@@ -64,47 +52,38 @@ const NEWEST_BLOCK_WHOLE: Mutant = Mutant {
                 0..if seqs[n].keys == 0 { 0 } else { seqs[n].keys + more }
             });
         })
-    },
-};
+    })
+    .on(|c| c.flag("causal") && c.axis("s") > 1 && c.count("block") > 1 && c.axis("d") >= 24);
 
-const LAST_BLOCK_LOST: Mutant = Mutant {
-    name: "last-block-lost",
-    about: "the last selected block is left out when there are several",
-    applies: |c| c.count("selected") > 1 && c.axis("s") > 2 * c.count("block") && c.axis("d") >= 24,
-    spoil: |_, c, b| {
+const LAST_BLOCK_LOST: Mutant =
+    Mutant::new("last-block-lost", "the last selected block is left out when there are several", |_, c, b| {
         twisted::<Nsa>(c, b, |c, geo| {
             let block = c.count("block");
             sees(geo, move |keys, _| 0..if keys > block { (keys - 1) / block * block } else { keys });
         })
-    },
-};
+    })
+    .on(|c| c.count("selected") > 1 && c.axis("s") > 2 * c.count("block") && c.axis("d") >= 24);
 
-const BLOCKS_OF_HEAD_0: Mutant = Mutant {
-    name: "blocks-of-head-0",
-    about: "every key head takes the block list of the first",
+const BLOCKS_OF_HEAD_0: Mutant =
+    Mutant::new("blocks-of-head-0", "every key head takes the block list of the first", |_, c, b| {
+        twisted::<Nsa>(c, b, |c, geo| {
+            let hkv = c.axis("hkv");
+            // Rows of a token's heads are adjacent.
+            finds(geo, move |row, n, j, _| row(n / hkv * hkv, j, 0) + n % hkv);
+        })
+    })
     // The lists must be able to differ: more blocks before a token than it may select.
-    applies: |c| {
+    .on(|c| {
         let blocks = c.axis("s").div_ceil(c.count("block"));
         c.flag("causal")
             && c.axis("hkv") > 1
             && c.count("selected") > 1
             && blocks > c.count("selected") + 2
             && c.axis("d") >= 24
-    },
-    spoil: |_, c, b| {
-        twisted::<Nsa>(c, b, |c, geo| {
-            let hkv = c.axis("hkv");
-            // Rows of a token's heads are adjacent.
-            finds(geo, move |row, n, j, _| row(n / hkv * hkv, j, 0) + n % hkv);
-        })
-    },
-};
+    });
 
-const EMPTY_NOT_ZERO: Mutant = Mutant {
-    name: "empty-not-zero",
-    about: "a token without blocks divides by zero",
-    applies: |c| c.flag("empty") && c.axis("s") > 7,
-    spoil: |right, c, b| {
+const EMPTY_NOT_ZERO: Mutant =
+    Mutant::new("empty-not-zero", "a token without blocks divides by zero", |right, c, b| {
         let (s, hq, d) = (c.axis("s"), c.axis("hq"), c.axis("d"));
         edited(right, b, "o", move |o| {
             for (row, o) in o.chunks_mut(d).enumerate() {
@@ -113,8 +92,8 @@ const EMPTY_NOT_ZERO: Mutant = Mutant {
                 }
             }
         })
-    },
-};
+    })
+    .on(|c| c.flag("empty") && c.axis("s") > 7);
 
 /// Whether token `t` has no block in its list, if some have none.
 fn is_empty(t: usize) -> bool {

@@ -86,11 +86,8 @@ pub fn wrong(c: &Case, b: &Buffers, how: How) -> Box<dyn Launch> {
 }
 
 /// A row that is all zero is not missed.
-pub const DW_LOSES_ROWS: Mutant = Mutant {
-    name: "dw-loses-rows",
-    about: "the first sixteenth of the rows is not added to dw",
-    applies: |c| c.axis("m") >= 16 && c.axis("n") > 1,
-    spoil: |_, c, b| {
+pub const DW_LOSES_ROWS: Mutant =
+    Mutant::new("dw-loses-rows", "the first sixteenth of the rows is not added to dw", |_, c, b| {
         let dw = |c: &Case, t: &mut Tensors, term: Term| {
             let (m, n) = (c.axis("m"), c.axis("n"));
             let dw = columns(m / 16..m, n, term);
@@ -100,14 +97,11 @@ pub const DW_LOSES_ROWS: Mutant = Mutant {
             dw
         };
         wrong(c, b, How { dw, ..RIGHT })
-    },
-};
+    })
+    .on(|c| c.axis("m") >= 16 && c.axis("n") > 1);
 
-pub const DW_IN_HALF: Mutant = Mutant {
-    name: "dw-in-half",
-    about: "dw is accumulated in the 16-bit type of the activations",
-    applies: |c| c.dtype.size() == 2 && c.axis("m") >= 32 && c.axis("n") >= 8,
-    spoil: |_, c, b| {
+pub const DW_IN_HALF: Mutant =
+    Mutant::new("dw-in-half", "dw is accumulated in the 16-bit type of the activations", |_, c, b| {
         let dw = |c: &Case, t: &mut Tensors, term: Term| {
             let (m, n) = (c.axis("m"), c.axis("n"));
             let mut dw = vec![0.0; n];
@@ -122,5 +116,5 @@ pub const DW_IN_HALF: Mutant = Mutant {
             dw
         };
         wrong(c, b, How { dw, ..RIGHT })
-    },
-};
+    })
+    .on(|c| c.dtype.size() == 2 && c.axis("m") >= 32 && c.axis("n") >= 8);

@@ -175,92 +175,77 @@ pub fn wrong(c: &Case, b: &Buffers, how: How) -> Box<dyn Launch> {
     plainly(c, b, move |c, t| plain(c, t, &how))
 }
 
-pub const MAXIMUM_MISSING: Mutant = Mutant {
-    name: "maximum-missing",
-    about: "no maximum is subtracted, and exp overflows",
-    applies: |_| true,
-    spoil: |_, c, b| wrong(c, b, How { max: Maximum::Nothing, ..RIGHT }),
-};
+pub const MAXIMUM_MISSING: Mutant =
+    Mutant::new("maximum-missing", "no maximum is subtracted, and exp overflows", |_, c, b| {
+        wrong(c, b, How { max: Maximum::Nothing, ..RIGHT })
+    });
 
-pub const MAXIMUM_OF_HALF: Mutant = Mutant {
-    name: "maximum-of-half",
-    about: "the maximum is that of the first half of the row",
-    applies: |_| true,
-    spoil: |_, c, b| wrong(c, b, How { max: Maximum::OfHalf, ..RIGHT }),
-};
+pub const MAXIMUM_OF_HALF: Mutant =
+    Mutant::new("maximum-of-half", "the maximum is that of the first half of the row", |_, c, b| {
+        wrong(c, b, How { max: Maximum::OfHalf, ..RIGHT })
+    });
 
-pub const MAXIMUM_OF_THE_ROW_BEFORE: Mutant = Mutant {
-    name: "maximum-of-the-row-before",
-    about: "the maximum is that of the row before",
-    applies: |c| c.axis("m") > 1,
-    spoil: |_, c, b| wrong(c, b, How { max: Maximum::OfTheRowBefore, ..RIGHT }),
-};
+pub const MAXIMUM_OF_THE_ROW_BEFORE: Mutant =
+    Mutant::new("maximum-of-the-row-before", "the maximum is that of the row before", |_, c, b| {
+        wrong(c, b, How { max: Maximum::OfTheRowBefore, ..RIGHT })
+    })
+    .on(|c| c.axis("m") > 1);
 
-pub const TAIL_NOT_SUMMED: Mutant = Mutant {
-    name: "tail-not-summed",
-    about: "the sum of powers leaves out the last columns beyond a multiple of 8",
-    applies: |c| !c.axis("n").is_multiple_of(8) && c.axis("n") > 8,
-    spoil: |_, c, b| wrong(c, b, How { total: add_without_tail, ..RIGHT }),
-};
+pub const TAIL_NOT_SUMMED: Mutant = Mutant::new(
+    "tail-not-summed",
+    "the sum of powers leaves out the last columns beyond a multiple of 8",
+    |_, c, b| wrong(c, b, How { total: add_without_tail, ..RIGHT }),
+)
+.on(|c| !c.axis("n").is_multiple_of(8) && c.axis("n") > 8);
 
-pub const BASE_TWO: Mutant = Mutant {
-    name: "base-two",
-    about: "2^x instead of e^x",
-    applies: |c| c.axis("n") > 1,
-    spoil: |_, c, b| wrong(c, b, How { exp: |a, b| (a - b).exp2(), ..RIGHT }),
-};
+pub const BASE_TWO: Mutant =
+    Mutant::new("base-two", "2^x instead of e^x", |_, c, b| wrong(c, b, How { exp: |a, b| (a - b).exp2(), ..RIGHT }))
+        .on(|c| c.axis("n") > 1);
 
 /// The gradient of the target alone: what a gradient check of one column does not see.
-pub const TARGET_ONLY: Mutant = Mutant {
-    name: "target-only",
-    about: "the gradient is right at the target column and zero elsewhere",
-    applies: |c| c.axis("n") > 1,
-    spoil: |_, c, b| wrong(c, b, How { target_only: true, ..RIGHT }),
-};
+pub const TARGET_ONLY: Mutant =
+    Mutant::new("target-only", "the gradient is right at the target column and zero elsewhere", |_, c, b| {
+        wrong(c, b, How { target_only: true, ..RIGHT })
+    })
+    .on(|c| c.axis("n") > 1);
 
-pub const TARGET_SHIFTED: Mutant = Mutant {
-    name: "target-shifted",
-    about: "one is subtracted in the column after the target",
-    applies: |c| c.axis("n") > 1,
-    spoil: |_, c, b| wrong(c, b, How { hot: |target, n| (target + 1) % n, ..RIGHT }),
-};
+pub const TARGET_SHIFTED: Mutant =
+    Mutant::new("target-shifted", "one is subtracted in the column after the target", |_, c, b| {
+        wrong(c, b, How { hot: |target, n| (target + 1) % n, ..RIGHT })
+    })
+    .on(|c| c.axis("n") > 1);
 
-pub const IGNORED_NOT_ZEROED: Mutant = Mutant {
-    name: "ignored-not-zeroed",
-    about: "an ignored row gets dloss * softmax, the one-hot alone is left out",
-    applies: |_| true,
-    spoil: |_, c, b| wrong(c, b, How { counts: |_, _, _| true, ..RIGHT }),
-};
+pub const IGNORED_NOT_ZEROED: Mutant = Mutant::new(
+    "ignored-not-zeroed",
+    "an ignored row gets dloss * softmax, the one-hot alone is left out",
+    |_, c, b| wrong(c, b, How { counts: |_, _, _| true, ..RIGHT }),
+);
 
-pub const FIRST_CLASS_IGNORED: Mutant = Mutant {
-    name: "first-class-ignored",
-    about: "a row whose target is class 0 is taken for an ignored one",
-    applies: |c| c.axis("n") > 1 && c.number("ignore") != 0.0,
-    spoil: |_, c, b| wrong(c, b, How { counts: |target, ignore, _| target != ignore && target != 0.0, ..RIGHT }),
-};
+pub const FIRST_CLASS_IGNORED: Mutant =
+    Mutant::new("first-class-ignored", "a row whose target is class 0 is taken for an ignored one", |_, c, b| {
+        wrong(c, b, How { counts: |target, ignore, _| target != ignore && target != 0.0, ..RIGHT })
+    })
+    .on(|c| c.axis("n") > 1 && c.number("ignore") != 0.0);
 
-pub const LAST_CLASS_IGNORED: Mutant = Mutant {
-    name: "last-class-ignored",
-    about: "a row whose target is the last class is taken for an ignored one",
-    applies: |c| c.axis("n") > 1,
-    spoil: |_, c, b| {
+pub const LAST_CLASS_IGNORED: Mutant =
+    Mutant::new("last-class-ignored", "a row whose target is the last class is taken for an ignored one", |_, c, b| {
         let counts = |target: f64, ignore: f64, n: usize| target != ignore && target != (n - 1) as f64;
         wrong(c, b, How { counts, ..RIGHT })
-    },
-};
+    })
+    .on(|c| c.axis("n") > 1);
 
-pub const DLOSS_OF_ROW_0: Mutant = Mutant {
-    name: "dloss-of-row-0",
-    about: "every row is scaled by the first row's dloss, as if the loss were a mean",
-    // A row of one class has no gradient.
-    applies: |c| c.axis("m") > 1 && c.axis("n") > 1,
-    spoil: |_, c, b| wrong(c, b, How { dloss: |_| 0, ..RIGHT }),
-};
+pub const DLOSS_OF_ROW_0: Mutant = Mutant::new(
+    "dloss-of-row-0",
+    "every row is scaled by the first row's dloss, as if the loss were a mean",
+    |_, c, b| wrong(c, b, How { dloss: |_| 0, ..RIGHT }),
+)
+// A row of one class has no gradient.
+.on(|c| c.axis("m") > 1 && c.axis("n") > 1);
 
 /// Not wrong, but rounding on the way.
-pub const PROBABILITIES_ROUNDED: Mutant = Mutant {
-    name: "probabilities-rounded",
-    about: "p and p - 1 are rounded to the 16-bit type before they are multiplied by dloss",
-    applies: crate::mutants::shared::rounds,
-    spoil: |_, c, b| wrong(c, b, How { rounded: Rounded::Probabilities, ..RIGHT }),
-};
+pub const PROBABILITIES_ROUNDED: Mutant = Mutant::new(
+    "probabilities-rounded",
+    "p and p - 1 are rounded to the 16-bit type before they are multiplied by dloss",
+    |_, c, b| wrong(c, b, How { rounded: Rounded::Probabilities, ..RIGHT }),
+)
+.on(crate::mutants::shared::rounds);

@@ -3,15 +3,7 @@
 mod cpu;
 mod plain;
 
-use crate::Entry;
-use crate::cuda::{kernel, oracle};
-use kmark_core::case::Case;
-use kmark_core::cost::Cost;
-use kmark_core::dtype::DType;
-use kmark_core::fill::Fill;
-use kmark_core::gate::{Block, Region, Sink};
-use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op, YES_NO, by_blocks, by_rows, rows_by_columns};
-use kmark_core::tensor::{TensorSpec, View};
+use crate::contract::*;
 use std::sync::Mutex;
 
 pub const ENTRY: Entry = Entry {

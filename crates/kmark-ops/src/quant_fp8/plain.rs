@@ -44,37 +44,27 @@ fn wrong(c: &Case, b: &Buffers, how: How) -> Box<dyn Launch> {
 }
 
 pub const MUTANTS: &[Mutant] = &[
-    Mutant {
-        name: "amax-of-the-wrong-block",
-        about: "1x128 takes the maximum of the row, 128x128 that of the block's first row",
-        // One row in sixteen is large. Two maxima often have the same power of two above them.
-        applies: |c| match c.attr("granularity") {
-            "1x128" => c.axis("n") > 128 && c.axis("m") >= 4 && !c.flag("pow2"),
-            "128x128" => c.axis("m") > 13,
-            _ => false,
-        },
-        spoil: |_, c, b| {
+    Mutant::new(
+        "amax-of-the-wrong-block",
+        "1x128 takes the maximum of the row, 128x128 that of the block's first row",
+        |_, c, b| {
             let amax = |blocks: &Blocks, band: &[f64]| match blocks.rows {
                 1 => vec![blocks.amax(band).into_iter().fold(0.0, f64::max); blocks.across],
                 _ => blocks.amax(&band[..blocks.n]),
             };
             wrong(c, b, How { amax, ..RIGHT })
         },
-    },
-    Mutant {
-        name: "tail-block-unscaled",
-        about: "a last block that is not whole keeps the scale of the one before it",
-        applies: |c| {
-            let (n, single) = (c.axis("n"), c.axis("n") % 128 == 1);
-            let shows = match c.attr("granularity") {
-                // One element in four rows is never always in the reach of the largest of 128.
-                "1x128" => c.axis("m") >= 4 && (single || !c.flag("pow2")),
-                "128x128" => single && !c.flag("pow2"),
-                _ => false,
-            };
-            n > 128 && !n.is_multiple_of(128) && shows
-        },
-        spoil: |_, c, b| {
+    )
+    // One row in sixteen is large. Two maxima often have the same power of two above them.
+    .on(|c| match c.attr("granularity") {
+        "1x128" => c.axis("n") > 128 && c.axis("m") >= 4 && !c.flag("pow2"),
+        "128x128" => c.axis("m") > 13,
+        _ => false,
+    }),
+    Mutant::new(
+        "tail-block-unscaled",
+        "a last block that is not whole keeps the scale of the one before it",
+        |_, c, b| {
             let amax = |blocks: &Blocks, band: &[f64]| {
                 let mut amax = blocks.amax(band);
                 amax[blocks.across - 1] = amax[blocks.across - 2];
@@ -82,57 +72,52 @@ pub const MUTANTS: &[Mutant] = &[
             };
             wrong(c, b, How { amax, ..RIGHT })
         },
-    },
-    Mutant {
-        name: "truncates",
-        about: "rounds towards zero",
-        applies: |c| c.axis("n") >= 32,
-        spoil: |_, c, b| {
-            let round = |to: DType, v: f64| (v / to.spacing(v)).trunc() * to.spacing(v);
-            wrong(c, b, How { round, ..RIGHT })
-        },
-    },
-    Mutant {
-        name: "one-fraction-bit-short",
-        about: "e4m3 with the two fraction bits of e5m2, e5m2 with one",
-        applies: |c| c.axis("n") >= 32,
-        spoil: |_, c, b| {
-            let round = |to: DType, v: f64| {
-                let (spacing, max) = (2.0 * to.spacing(v), largest(to));
-                ((v / spacing).round_ties_even() * spacing).clamp(-max, max)
-            };
-            wrong(c, b, How { round, ..RIGHT })
-        },
-    },
-    Mutant {
-        name: "scale-inverted",
-        about: "the factor that x was multiplied with is stored, not the one that undoes it",
-        applies: |_| true,
-        spoil: |_, c, b| wrong(c, b, How { stored: |scale, _| 1.0 / scale, ..RIGHT }),
-    },
-    Mutant {
-        name: "clamp-missing",
-        about: "a block of zeros has scale 0 and divides by it",
-        applies: |_| true,
-        spoil: |_, c, b| wrong(c, b, How { scale: |c, amax| if amax == 0.0 { 0.0 } else { scale(c, amax) }, ..RIGHT }),
-    },
-    Mutant {
-        name: "scale-before-the-clamp",
-        about: "q is right, but the scale of a block of zeros is stored as 0",
-        applies: |_| true,
-        spoil: |_, c, b| wrong(c, b, How { stored: |scale, amax| if amax == 0.0 { 0.0 } else { scale }, ..RIGHT }),
-    },
-    Mutant {
-        name: "pow2-rounded-down",
-        about: "scales are rounded down to powers of two, so that large values saturate",
-        // In four rows the largest value is not each time 7 times a power of two.
-        applies: |c| c.flag("pow2") && c.axis("m") >= 4 && c.attr("granularity") != "128x128",
-        spoil: |_, c, b| {
+    )
+    .on(|c| {
+        let (n, single) = (c.axis("n"), c.axis("n") % 128 == 1);
+        let shows = match c.attr("granularity") {
+            // One element in four rows is never always in the reach of the largest of 128.
+            "1x128" => c.axis("m") >= 4 && (single || !c.flag("pow2")),
+            "128x128" => single && !c.flag("pow2"),
+            _ => false,
+        };
+        n > 128 && !n.is_multiple_of(128) && shows
+    }),
+    Mutant::new("truncates", "rounds towards zero", |_, c, b| {
+        let round = |to: DType, v: f64| (v / to.spacing(v)).trunc() * to.spacing(v);
+        wrong(c, b, How { round, ..RIGHT })
+    })
+    .on(|c| c.axis("n") >= 32),
+    Mutant::new("one-fraction-bit-short", "e4m3 with the two fraction bits of e5m2, e5m2 with one", |_, c, b| {
+        let round = |to: DType, v: f64| {
+            let (spacing, max) = (2.0 * to.spacing(v), largest(to));
+            ((v / spacing).round_ties_even() * spacing).clamp(-max, max)
+        };
+        wrong(c, b, How { round, ..RIGHT })
+    })
+    .on(|c| c.axis("n") >= 32),
+    Mutant::new(
+        "scale-inverted",
+        "the factor that x was multiplied with is stored, not the one that undoes it",
+        |_, c, b| wrong(c, b, How { stored: |scale, _| 1.0 / scale, ..RIGHT }),
+    ),
+    Mutant::new("clamp-missing", "a block of zeros has scale 0 and divides by it", |_, c, b| {
+        wrong(c, b, How { scale: |c, amax| if amax == 0.0 { 0.0 } else { scale(c, amax) }, ..RIGHT })
+    }),
+    Mutant::new("scale-before-the-clamp", "q is right, but the scale of a block of zeros is stored as 0", |_, c, b| {
+        wrong(c, b, How { stored: |scale, amax| if amax == 0.0 { 0.0 } else { scale }, ..RIGHT })
+    }),
+    Mutant::new(
+        "pow2-rounded-down",
+        "scales are rounded down to powers of two, so that large values saturate",
+        |_, c, b| {
             let scale = |c: &Case, amax: f64| {
                 let exact = amax.max(c.number("clamp")) / largest(to(c));
                 if up_to_pow2(exact) == exact { exact } else { up_to_pow2(exact) / 2.0 }
             };
             wrong(c, b, How { scale, ..RIGHT })
         },
-    },
+    )
+    // In four rows the largest value is not each time 7 times a power of two.
+    .on(|c| c.flag("pow2") && c.axis("m") >= 4 && c.attr("granularity") != "128x128"),
 ];

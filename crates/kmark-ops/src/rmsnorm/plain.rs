@@ -50,57 +50,43 @@ fn wrong(c: &Case, b: &Buffers, how: How) -> Box<dyn Launch> {
 }
 
 pub const MUTANTS: &[Mutant] = &[
-    Mutant {
-        name: "eps-missing",
-        about: "eps is left out, so a row of zeros divides by zero and a tiny row is scaled wrongly",
-        applies: |_| true,
-        spoil: |_, c, b| wrong(c, b, How { rstd: |squares, n, _| 1.0 / (squares / n).sqrt(), ..RIGHT }),
-    },
-    Mutant {
-        name: "eps-outside-the-root",
-        about: "eps is added to the root, not to the mean square",
-        applies: |_| true,
-        spoil: |_, c, b| wrong(c, b, How { rstd: |squares, n, eps| 1.0 / ((squares / n).sqrt() + eps), ..RIGHT }),
-    },
-    Mutant {
-        name: "mean-over-padded-n",
-        about: "the mean divides by n rounded up to a multiple of 8",
-        applies: |c| !c.axis("n").is_multiple_of(8) && shows(c, c.axis("n").next_multiple_of(8) - c.axis("n")),
-        spoil: |_, c, b| {
-            let rstd = |squares: f64, n: f64, eps: f64| 1.0 / (squares / ((n / 8.0).ceil() * 8.0) + eps).sqrt();
-            wrong(c, b, How { rstd, ..RIGHT })
-        },
-    },
-    Mutant {
-        name: "mean-over-n-less-one",
-        about: "the mean divides by n - 1",
-        applies: |c| c.axis("n") > 1 && shows(c, 1),
-        spoil: |_, c, b| wrong(c, b, How { rstd: |squares, n, eps| 1.0 / (squares / (n - 1.0) + eps).sqrt(), ..RIGHT }),
-    },
-    Mutant {
-        name: "weight-shifted",
-        about: "each column takes its neighbour's weight",
-        // Two or three weights may be near each other by chance.
-        applies: |c| c.axis("n") >= 4,
-        spoil: |_, c, b| wrong(c, b, How { weight: |i, n| (i + 1) % n, ..RIGHT }),
-    },
-    Mutant {
-        name: "half-the-rows-unscaled",
-        about: "rows of the second half are not multiplied by rstd",
-        // Up to nine ordinary rows, whose rstd is about 1, may stand beside each other.
-        applies: |c| c.axis("m") >= 24,
-        spoil: |_, c, b| wrong(c, b, How { scales: |row, m| row < m / 2, ..RIGHT }),
-    },
+    Mutant::new(
+        "eps-missing",
+        "eps is left out, so a row of zeros divides by zero and a tiny row is scaled wrongly",
+        |_, c, b| wrong(c, b, How { rstd: |squares, n, _| 1.0 / (squares / n).sqrt(), ..RIGHT }),
+    ),
+    Mutant::new("eps-outside-the-root", "eps is added to the root, not to the mean square", |_, c, b| {
+        wrong(c, b, How { rstd: |squares, n, eps| 1.0 / ((squares / n).sqrt() + eps), ..RIGHT })
+    }),
+    Mutant::new("mean-over-padded-n", "the mean divides by n rounded up to a multiple of 8", |_, c, b| {
+        let rstd = |squares: f64, n: f64, eps: f64| 1.0 / (squares / ((n / 8.0).ceil() * 8.0) + eps).sqrt();
+        wrong(c, b, How { rstd, ..RIGHT })
+    })
+    .on(|c| !c.axis("n").is_multiple_of(8) && shows(c, c.axis("n").next_multiple_of(8) - c.axis("n"))),
+    Mutant::new("mean-over-n-less-one", "the mean divides by n - 1", |_, c, b| {
+        wrong(c, b, How { rstd: |squares, n, eps| 1.0 / (squares / (n - 1.0) + eps).sqrt(), ..RIGHT })
+    })
+    .on(|c| c.axis("n") > 1 && shows(c, 1)),
+    Mutant::new("weight-shifted", "each column takes its neighbour's weight", |_, c, b| {
+        wrong(c, b, How { weight: |i, n| (i + 1) % n, ..RIGHT })
+    })
+    // Two or three weights may be near each other by chance.
+    .on(|c| c.axis("n") >= 4),
+    Mutant::new("half-the-rows-unscaled", "rows of the second half are not multiplied by rstd", |_, c, b| {
+        wrong(c, b, How { scales: |row, m| row < m / 2, ..RIGHT })
+    })
+    // Up to nine ordinary rows, whose rstd is about 1, may stand beside each other.
+    .on(|c| c.axis("m") >= 24),
     shared::PITCH_IGNORED,
 ];
 
 /// Right, but rounding on the way.
-pub const LOOSE: &[Mutant] = &[Mutant {
-    name: "row-rounded",
-    about: "x * rstd is rounded to the 16-bit type before it is multiplied by the weight",
-    applies: shared::rounds,
-    spoil: |_, c, b| wrong(c, b, How { rounds: true, ..RIGHT }),
-}];
+pub const LOOSE: &[Mutant] = &[Mutant::new(
+    "row-rounded",
+    "x * rstd is rounded to the 16-bit type before it is multiplied by the weight",
+    |_, c, b| wrong(c, b, How { rounds: true, ..RIGHT }),
+)
+.on(shared::rounds)];
 
 /// Whether it shows that n is taken for one that differs by `by`: rstd is off by half as much, and is an output, or 16 bits
 /// resolve it.

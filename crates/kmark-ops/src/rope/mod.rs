@@ -4,15 +4,7 @@
 mod cpu;
 mod plain;
 
-use crate::cuda::{kernel, oracle};
-use crate::{Entry, truth};
-use kmark_core::case::Case;
-use kmark_core::cost::Cost;
-use kmark_core::fill::Fill;
-use kmark_core::gate::{Block, Region, Sink};
-use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op, by_rows};
-use kmark_core::tensor::{TensorSpec, View};
-use std::ops::Range;
+use crate::contract::*;
 
 pub const ENTRY: Entry = Entry {
     op: &OP,

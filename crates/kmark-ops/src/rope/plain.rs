@@ -72,43 +72,27 @@ fn turns(c: &Case) -> bool {
 }
 
 pub const MUTANTS: &[Mutant] = &[
-    Mutant {
-        name: "styles-swapped",
-        about: "neox pairs where interleaved ones are asked for, and the reverse",
-        // A single pair is the same in both.
-        applies: |c| turns(c) && rotated(c) > 2,
-        spoil: |_, c, b| wrong(c, b, How { other_style: true, ..RIGHT }),
-    },
-    Mutant {
-        name: "turned-backwards",
-        about: "the sine has the wrong sign",
-        applies: turns,
-        spoil: |_, c, b| wrong(c, b, How { sign: -1.0, ..RIGHT }),
-    },
-    Mutant {
-        name: "position-off-by-one",
-        about: "each position takes the angles of the next",
-        applies: turns,
-        spoil: |_, c, b| wrong(c, b, How { position: |position, s, _| (position + 1) % s, ..RIGHT }),
-    },
-    Mutant {
-        name: "head-for-position",
-        about: "the angles are those of the head's number",
-        applies: turns,
-        spoil: |_, c, b| wrong(c, b, How { position: |_, s, head| head % s, ..RIGHT }),
-    },
-    Mutant {
-        name: "k-not-turned",
-        about: "k is left as it is",
-        applies: |c| turns(c) && c.flag("k"),
-        spoil: |_, c, b| wrong(c, b, How { turns_k: false, ..RIGHT }),
-    },
-    Mutant {
-        name: "rest-turned-too",
-        about: "all dimensions are turned, those behind the rotary part as well",
-        applies: |c| turns(c) && rotated(c) < c.axis("d") && c.axis("d").is_multiple_of(2),
-        spoil: |_, c, b| wrong(c, b, How { turns_rest: true, ..RIGHT }),
-    },
+    Mutant::new("styles-swapped", "neox pairs where interleaved ones are asked for, and the reverse", |_, c, b| {
+        wrong(c, b, How { other_style: true, ..RIGHT })
+    })
+    // A single pair is the same in both.
+    .on(|c| turns(c) && rotated(c) > 2),
+    Mutant::new("turned-backwards", "the sine has the wrong sign", |_, c, b| wrong(c, b, How { sign: -1.0, ..RIGHT }))
+        .on(turns),
+    Mutant::new("position-off-by-one", "each position takes the angles of the next", |_, c, b| {
+        wrong(c, b, How { position: |position, s, _| (position + 1) % s, ..RIGHT })
+    })
+    .on(turns),
+    Mutant::new("head-for-position", "the angles are those of the head's number", |_, c, b| {
+        wrong(c, b, How { position: |_, s, head| head % s, ..RIGHT })
+    })
+    .on(turns),
+    Mutant::new("k-not-turned", "k is left as it is", |_, c, b| wrong(c, b, How { turns_k: false, ..RIGHT }))
+        .on(|c| turns(c) && c.flag("k")),
+    Mutant::new("rest-turned-too", "all dimensions are turned, those behind the rotary part as well", |_, c, b| {
+        wrong(c, b, How { turns_rest: true, ..RIGHT })
+    })
+    .on(|c| turns(c) && rotated(c) < c.axis("d") && c.axis("d").is_multiple_of(2)),
     Mutant {
         // In place, a row that is not turned may stay where it is.
         applies: |c| c.attr("memory") == "strided" && c.axis("b") * c.axis("hq") * c.axis("s") > 1 && turns(c),
@@ -117,12 +101,12 @@ pub const MUTANTS: &[Mutant] = &[
 ];
 
 /// Right, but rounding on the way.
-pub const LOOSE: &[Mutant] = &[Mutant {
-    name: "products-rounded",
-    about: "cosines, sines and the four products are rounded to the 16-bit type",
-    applies: |c| {
-        let turned = c.axis("b") * (c.axis("s") - 1) * c.axis("hq") * rotated(c);
-        c.dtype.size() == 2 && turned >= 512
-    },
-    spoil: |_, c, b| wrong(c, b, How { rounds: true, ..RIGHT }),
-}];
+pub const LOOSE: &[Mutant] = &[Mutant::new(
+    "products-rounded",
+    "cosines, sines and the four products are rounded to the 16-bit type",
+    |_, c, b| wrong(c, b, How { rounds: true, ..RIGHT }),
+)
+.on(|c| {
+    let turned = c.axis("b") * (c.axis("s") - 1) * c.axis("hq") * rotated(c);
+    c.dtype.size() == 2 && turned >= 512
+})];

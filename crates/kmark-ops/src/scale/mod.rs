@@ -3,14 +3,7 @@
 mod cpu;
 mod plain;
 
-use crate::cuda::oracle;
-use crate::{Entry, truth};
-use kmark_core::case::Case;
-use kmark_core::cost::Cost;
-use kmark_core::fill::Fill;
-use kmark_core::gate::Sink;
-use kmark_core::op::{MEMORY, Op, rows_by_columns};
-use kmark_core::tensor::{TensorSpec, View};
+use crate::contract::*;
 
 pub const ENTRY: Entry =
     Entry { op: &OP, cpu: cpu::IMPLS, oracle: oracle!("scale"), cuda: &[], mutants: plain::MUTANTS, loose: &[] };

@@ -16,17 +16,9 @@ fn plain(c: &Case, t: &mut Tensors, f: fn(f64, f64, usize) -> f64) {
 }
 
 pub const MUTANTS: &[Mutant] = &[
-    Mutant {
-        name: "not-scaled",
-        about: "x is copied",
-        applies: |_| true,
-        spoil: |_, c, b| plainly(c, b, |c, t| plain(c, t, |_, x, _| x)),
-    },
-    Mutant {
-        name: "first-column-not-scaled",
-        about: "the first element of a row is copied",
-        applies: |_| true,
-        spoil: |_, c, b| plainly(c, b, |c, t| plain(c, t, |a, x, column| if column == 0 { x } else { a * x })),
-    },
+    Mutant::new("not-scaled", "x is copied", |_, c, b| plainly(c, b, |c, t| plain(c, t, |_, x, _| x))),
+    Mutant::new("first-column-not-scaled", "the first element of a row is copied", |_, c, b| {
+        plainly(c, b, |c, t| plain(c, t, |a, x, column| if column == 0 { x } else { a * x }))
+    }),
     shared::PITCH_IGNORED,
 ];

@@ -4,11 +4,10 @@ use crate::mutants::{Mutant, edited, shared};
 use crate::plain::softmax;
 
 pub const MUTANTS: &[Mutant] = &[
-    Mutant {
-        name: "last-column-stale",
-        about: "the last element of every row is what an earlier launch left there",
-        applies: |_| true,
-        spoil: |right, c, b| {
+    Mutant::new(
+        "last-column-stale",
+        "the last element of every row is what an earlier launch left there",
+        |right, c, b| {
             let n = c.axis("n");
             let kept = std::cell::RefCell::new(None::<Vec<f64>>);
             edited(right, b, "y", move |y| {
@@ -20,15 +19,15 @@ pub const MUTANTS: &[Mutant] = &[
                 }
             })
         },
-    },
+    ),
     Mutant { about: "the sum leaves out the last columns beyond a multiple of 8", ..softmax::TAIL_NOT_SUMMED },
     softmax::BASE_TWO,
-    Mutant {
-        name: "small-values-flushed",
-        about: "probabilities below 1e-3 become zero, which a fixed tolerance of 1e-2 does not see",
-        applies: |c| c.axis("n") > 100,
-        spoil: |right, _, b| edited(right, b, "y", |y| y.iter_mut().filter(|v| **v < 1e-3).for_each(|v| *v = 0.0)),
-    },
+    Mutant::new(
+        "small-values-flushed",
+        "probabilities below 1e-3 become zero, which a fixed tolerance of 1e-2 does not see",
+        |right, _, b| edited(right, b, "y", |y| y.iter_mut().filter(|v| **v < 1e-3).for_each(|v| *v = 0.0)),
+    )
+    .on(|c| c.axis("n") > 100),
     softmax::MAXIMUM_MISSING,
     softmax::MAXIMUM_OF_HALF,
     softmax::MAXIMUM_OF_THE_ROW_BEFORE,

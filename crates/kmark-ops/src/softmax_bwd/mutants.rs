@@ -4,40 +4,33 @@ use crate::mutants::{Mutant, edited, shared};
 use crate::plain::softmax::{How, RIGHT, Rounded, TAIL_NOT_SUMMED, add_without_tail, wrong};
 
 pub const MUTANTS: &[Mutant] = &[
-    Mutant {
-        name: "dot-missing",
-        about: "dx = y * dy, the diagonal of the Jacobian alone",
-        applies: |_| true,
-        spoil: |_, c, b| wrong(c, b, How { dot: |_| 0.0, ..RIGHT }),
-    },
+    Mutant::new("dot-missing", "dx = y * dy, the diagonal of the Jacobian alone", |_, c, b| {
+        wrong(c, b, How { dot: |_| 0.0, ..RIGHT })
+    }),
     Mutant {
         about: "the sum leaves out the last columns beyond a multiple of 8",
         spoil: |_, c, b| wrong(c, b, How { dot: add_without_tail, ..RIGHT }),
         ..TAIL_NOT_SUMMED
     },
-    Mutant {
-        name: "small-values-flushed",
-        about: "gradients below 1e-4 become zero, which a fixed tolerance of 1e-2 does not see",
-        applies: |c| c.axis("n") > 100,
-        spoil: |right, _, b| {
-            edited(right, b, "dx", |dx| dx.iter_mut().filter(|v| v.abs() < 1e-4).for_each(|v| *v = 0.0))
-        },
-    },
+    Mutant::new(
+        "small-values-flushed",
+        "gradients below 1e-4 become zero, which a fixed tolerance of 1e-2 does not see",
+        |right, _, b| edited(right, b, "dx", |dx| dx.iter_mut().filter(|v| v.abs() < 1e-4).for_each(|v| *v = 0.0)),
+    )
+    .on(|c| c.axis("n") > 100),
     shared::PITCH_IGNORED,
 ];
 
 /// Right, but rounding on the way.
 pub const LOOSE: &[Mutant] = &[
-    Mutant {
-        name: "dot-in-half",
-        about: "the sum is rounded to the 16-bit type before it is subtracted",
-        applies: shared::rounds,
-        spoil: |_, c, b| wrong(c, b, How { rounded: Rounded::Dot, ..RIGHT }),
-    },
-    Mutant {
-        name: "products-rounded",
-        about: "each dy * y is rounded to the 16-bit type, in the sum and before the difference",
-        applies: shared::rounds,
-        spoil: |_, c, b| wrong(c, b, How { rounded: Rounded::Products, ..RIGHT }),
-    },
+    Mutant::new("dot-in-half", "the sum is rounded to the 16-bit type before it is subtracted", |_, c, b| {
+        wrong(c, b, How { rounded: Rounded::Dot, ..RIGHT })
+    })
+    .on(shared::rounds),
+    Mutant::new(
+        "products-rounded",
+        "each dy * y is rounded to the 16-bit type, in the sum and before the difference",
+        |_, c, b| wrong(c, b, How { rounded: Rounded::Products, ..RIGHT }),
+    )
+    .on(shared::rounds),
 ];

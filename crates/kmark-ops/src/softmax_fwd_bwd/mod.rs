@@ -3,14 +3,7 @@
 mod cpu;
 mod mutants;
 
-use crate::cuda::{kernel, oracle};
-use crate::{Entry, truth};
-use kmark_core::case::Case;
-use kmark_core::cost::Cost;
-use kmark_core::fill::Fill;
-use kmark_core::gate::{Invariant, Sink, sum_slack};
-use kmark_core::op::{MATRIX, MEMORY, Op, rows_by_columns};
-use kmark_core::tensor::{TensorSpec, View};
+use crate::contract::*;
 
 pub const ENTRY: Entry = Entry {
     op: &OP,

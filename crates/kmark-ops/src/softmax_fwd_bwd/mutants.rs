@@ -6,12 +6,9 @@ use crate::plain::softmax::{self, How, RIGHT, Rounded, wrong};
 pub const MUTANTS: &[Mutant] = &[
     softmax::TAIL_NOT_SUMMED,
     softmax::BASE_TWO,
-    Mutant {
-        name: "forward-only",
-        about: "y * dy, the diagonal of the Jacobian alone",
-        applies: |_| true,
-        spoil: |_, c, b| wrong(c, b, How { dot: |_| 0.0, ..RIGHT }),
-    },
+    Mutant::new("forward-only", "y * dy, the diagonal of the Jacobian alone", |_, c, b| {
+        wrong(c, b, How { dot: |_| 0.0, ..RIGHT })
+    }),
     softmax::MAXIMUM_MISSING,
     softmax::MAXIMUM_OF_HALF,
     softmax::MAXIMUM_OF_THE_ROW_BEFORE,
@@ -19,9 +16,8 @@ pub const MUTANTS: &[Mutant] = &[
 ];
 
 /// Right, but rounding on the way.
-pub const LOOSE: &[Mutant] = &[Mutant {
-    name: "y-rounded",
-    about: "y is rounded to the 16-bit type between forward and backward",
-    applies: shared::rounds,
-    spoil: |_, c, b| wrong(c, b, How { rounded: Rounded::Probabilities, ..RIGHT }),
-}];
+pub const LOOSE: &[Mutant] =
+    &[Mutant::new("y-rounded", "y is rounded to the 16-bit type between forward and backward", |_, c, b| {
+        wrong(c, b, How { rounded: Rounded::Probabilities, ..RIGHT })
+    })
+    .on(shared::rounds)];

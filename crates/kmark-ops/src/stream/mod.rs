@@ -3,14 +3,7 @@
 mod cpu;
 mod plain;
 
-use crate::cuda::{kernel, oracle};
-use crate::{Entry, truth};
-use kmark_core::case::Case;
-use kmark_core::cost::Cost;
-use kmark_core::fill::Fill;
-use kmark_core::gate::{Block, Region, Sink, sum_slack};
-use kmark_core::op::{Attr, AttrKind, Axis, Op, by_blocks};
-use kmark_core::tensor::{TensorSpec, View};
+use crate::contract::*;
 
 pub const ENTRY: Entry = Entry {
     op: &OP,

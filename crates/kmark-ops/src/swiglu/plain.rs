@@ -40,49 +40,36 @@ fn some(c: &Case) -> bool {
 }
 
 pub const MUTANTS: &[Mutant] = &[
-    Mutant {
-        name: "gate-and-up-swapped",
-        about: "the sigmoid is that of up",
-        applies: some,
-        spoil: |_, c, b| wrong(c, b, How { formula: |_, gate, up| silu(up) * gate, ..RIGHT }),
-    },
-    Mutant {
-        name: "sigmoid-only",
-        about: "the sigmoid is not multiplied by the gate",
-        applies: some,
-        spoil: |_, c, b| wrong(c, b, How { formula: |_, gate, up| up / (1.0 + (-gate).exp()), ..RIGHT }),
-    },
-    Mutant {
-        name: "exp-overflows",
-        about: "the sigmoid is e^gate / (1 + e^gate), whose exponential overflows",
-        applies: |_| true,
-        spoil: |_, c, b| {
-            let formula = |c: &Case, gate: f64, up: f64| {
-                let power = c.acc().round(gate.exp());
-                gate * (power / (1.0 + power)) * up
-            };
-            plainly(c, b, move |c, t| {
-                plain(c, t, &How { formula, ..RIGHT });
-                t.is_harmless_unless_nan();
-            })
-        },
-    },
-    Mutant {
-        name: "halves-interleaved",
-        about: "gate and up are taken from even and odd columns of x",
-        applies: |c| c.attr("form") == "packed" && c.axis("n") > 1 && some(c),
-        spoil: |_, c, b| {
-            let gate_and_up = |_: &Case, t: &Tensors| t.get("x").as_chunks().0.iter().map(|[a, b]| (a, b)).unzip();
-            wrong(c, b, How { gate_and_up, ..RIGHT })
-        },
-    },
+    Mutant::new("gate-and-up-swapped", "the sigmoid is that of up", |_, c, b| {
+        wrong(c, b, How { formula: |_, gate, up| silu(up) * gate, ..RIGHT })
+    })
+    .on(some),
+    Mutant::new("sigmoid-only", "the sigmoid is not multiplied by the gate", |_, c, b| {
+        wrong(c, b, How { formula: |_, gate, up| up / (1.0 + (-gate).exp()), ..RIGHT })
+    })
+    .on(some),
+    Mutant::new("exp-overflows", "the sigmoid is e^gate / (1 + e^gate), whose exponential overflows", |_, c, b| {
+        let formula = |c: &Case, gate: f64, up: f64| {
+            let power = c.acc().round(gate.exp());
+            gate * (power / (1.0 + power)) * up
+        };
+        plainly(c, b, move |c, t| {
+            plain(c, t, &How { formula, ..RIGHT });
+            t.is_harmless_unless_nan();
+        })
+    }),
+    Mutant::new("halves-interleaved", "gate and up are taken from even and odd columns of x", |_, c, b| {
+        let gate_and_up = |_: &Case, t: &Tensors| t.get("x").as_chunks().0.iter().map(|[a, b]| (a, b)).unzip();
+        wrong(c, b, How { gate_and_up, ..RIGHT })
+    })
+    .on(|c| c.attr("form") == "packed" && c.axis("n") > 1 && some(c)),
     shared::PITCH_IGNORED,
 ];
 
 /// Right, but rounding on the way.
-pub const LOOSE: &[Mutant] = &[Mutant {
-    name: "rounded-between",
-    about: "gate * sigmoid(gate) is rounded to the 16-bit type before it is multiplied by up",
-    applies: shared::rounds,
-    spoil: |_, c, b| wrong(c, b, How { formula: |c, gate, up| c.dtype.round(silu(gate)) * up, ..RIGHT }),
-}];
+pub const LOOSE: &[Mutant] = &[Mutant::new(
+    "rounded-between",
+    "gate * sigmoid(gate) is rounded to the 16-bit type before it is multiplied by up",
+    |_, c, b| wrong(c, b, How { formula: |c, gate, up| c.dtype.round(silu(gate)) * up, ..RIGHT }),
+)
+.on(shared::rounds)];

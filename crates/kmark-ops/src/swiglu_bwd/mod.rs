@@ -3,14 +3,7 @@
 mod cpu;
 mod plain;
 
-use crate::cuda::{kernel, oracle};
-use crate::{Entry, truth};
-use kmark_core::case::Case;
-use kmark_core::cost::Cost;
-use kmark_core::fill::Fill;
-use kmark_core::gate::Sink;
-use kmark_core::op::{Attr, AttrKind, MATRIX, MEMORY, Op, rows_by_columns};
-use kmark_core::tensor::{TensorSpec, View};
+use crate::contract::*;
 
 pub const ENTRY: Entry = Entry {
     op: &OP,

@@ -56,40 +56,31 @@ fn some(c: &Case) -> bool {
 }
 
 pub const MUTANTS: &[Mutant] = &[
-    Mutant {
-        name: "derivative-of-the-sigmoid",
-        about: "dgate takes the derivative of sigmoid(gate), not of gate * sigmoid(gate)",
-        applies: some,
-        spoil: |_, c, b| wrong(c, b, How { dgate: |e| e.dy * e.up * e.s * (1.0 - e.s), ..RIGHT }),
-    },
-    Mutant {
-        name: "gate-as-a-constant-in-the-sigmoid",
-        about: "dgate lacks the factor 1 + gate * (1 - s)",
-        applies: some,
-        spoil: |_, c, b| wrong(c, b, How { dgate: |e| e.dy * e.up * e.s, ..RIGHT }),
-    },
-    Mutant {
-        name: "gradients-swapped",
-        about: "dgate and dup stand in each other's place",
-        applies: some,
-        spoil: |_, c, b| {
-            let dgate = |e: &Element| e.dy * e.gate * e.s;
-            wrong(c, b, How { dgate, dup: |e, _| (RIGHT.dgate)(e), ..RIGHT })
-        },
-    },
-    Mutant {
-        name: "halves-interleaved",
-        about: "dgate and dup are written to even and odd columns of dx",
-        applies: |c| c.attr("form") == "packed" && c.axis("n") > 1 && some(c),
-        spoil: |_, c, b| wrong(c, b, How { interleaves: true, ..RIGHT }),
-    },
+    Mutant::new(
+        "derivative-of-the-sigmoid",
+        "dgate takes the derivative of sigmoid(gate), not of gate * sigmoid(gate)",
+        |_, c, b| wrong(c, b, How { dgate: |e| e.dy * e.up * e.s * (1.0 - e.s), ..RIGHT }),
+    )
+    .on(some),
+    Mutant::new("gate-as-a-constant-in-the-sigmoid", "dgate lacks the factor 1 + gate * (1 - s)", |_, c, b| {
+        wrong(c, b, How { dgate: |e| e.dy * e.up * e.s, ..RIGHT })
+    })
+    .on(some),
+    Mutant::new("gradients-swapped", "dgate and dup stand in each other's place", |_, c, b| {
+        let dgate = |e: &Element| e.dy * e.gate * e.s;
+        wrong(c, b, How { dgate, dup: |e, _| (RIGHT.dgate)(e), ..RIGHT })
+    })
+    .on(some),
+    Mutant::new("halves-interleaved", "dgate and dup are written to even and odd columns of dx", |_, c, b| {
+        wrong(c, b, How { interleaves: true, ..RIGHT })
+    })
+    .on(|c| c.attr("form") == "packed" && c.axis("n") > 1 && some(c)),
     shared::PITCH_IGNORED,
 ];
 
 /// Right, but rounding on the way.
-pub const LOOSE: &[Mutant] = &[Mutant {
-    name: "dup-in-half",
-    about: "gate * s is rounded to the 16-bit type before it is multiplied by dy",
-    applies: shared::rounds,
-    spoil: |_, c, b| wrong(c, b, How { dup: |e, c| e.dy * c.dtype.round(e.gate * e.s), ..RIGHT }),
-}];
+pub const LOOSE: &[Mutant] =
+    &[Mutant::new("dup-in-half", "gate * s is rounded to the 16-bit type before it is multiplied by dy", |_, c, b| {
+        wrong(c, b, How { dup: |e, c| e.dy * c.dtype.round(e.gate * e.s), ..RIGHT })
+    })
+    .on(shared::rounds)];

@@ -2,6 +2,7 @@
 //! of a case.
 
 pub mod attention;
+pub mod classes;
 pub mod product;
 mod rows;
 

@@ -1,7 +1,7 @@
 //! Suites as JSON, the form in which kernel benchmarks keep them: an object of kernels, each a list of problems.
 //! `gemm`, `mha` and `nsa` have the field names that are usual there; any op takes its own axes and attributes.
 
-use super::{Group, Suite, float_word};
+use super::{Suite, Sweep, float_word};
 use crate::error::{Error, Result};
 use indexmap::IndexMap;
 use kmark_core::dtype::DType;
@@ -24,7 +24,7 @@ const DTYPES: &[(&str, DType)] = &[
     ("fp64", DType::F64),
 ];
 
-/// `origin` is the file for messages. One group for each problem.
+/// `origin` is the file for messages. One sweep for each problem.
 pub fn parse(text: &str, origin: &str) -> Result<Suite> {
     let Unique(json) = serde_json::from_str(text).map_err(|e| {
         let said = e.to_string();
@@ -43,16 +43,16 @@ pub fn parse(text: &str, origin: &str) -> Result<Suite> {
         for (i, problem) in problems.iter().enumerate() {
             let at = |e: String| wrong(format!("{kernel} number {}: {e}", i + 1));
             let fields = problem.as_object().ok_or_else(|| at("a problem is an object".into()))?;
-            suite.groups.push(read(kernel, fields).map_err(at)?);
+            suite.sweeps.push(read(kernel, fields).map_err(at)?);
         }
     }
-    if suite.groups.is_empty() {
+    if suite.sweeps.is_empty() {
         return Err(wrong("no kernels".into()));
     }
     Ok(suite)
 }
 
-type Reader = fn(&str, &Map<String, Value>) -> Parsed<Group>;
+type Reader = fn(&str, &Map<String, Value>) -> Parsed<Sweep>;
 
 fn reader(kernel: &str) -> Parsed<Reader> {
     let seeds = [("gemm", gemm as Reader), ("mha", mha), ("nsa", nsa)];
@@ -68,7 +68,7 @@ fn reader(kernel: &str) -> Parsed<Reader> {
 }
 
 /// Ours but for its axes, which may be written M, N and K.
-fn gemm(kernel: &str, fields: &Map<String, Value>) -> Parsed<Group> {
+fn gemm(kernel: &str, fields: &Map<String, Value>) -> Parsed<Sweep> {
     let mut own = Map::new();
     for (name, value) in fields {
         let name = if matches!(name.as_str(), "M" | "N" | "K") { name.to_lowercase() } else { name.clone() };
@@ -77,15 +77,15 @@ fn gemm(kernel: &str, fields: &Map<String, Value>) -> Parsed<Group> {
         }
     }
     let attrs = kmark_ops::find(kernel).map_or(Vec::new(), |e| e.op.attrs.iter().map(|a| a.name).collect());
-    let mut group = named("gemm", &own, &["m", "n", "k"], &attrs)?;
-    group.values.entry("layout".into()).or_insert_with(|| vec!["nn".into()]);
-    Ok(group)
+    let mut sweep = named("gemm", &own, &["m", "n", "k"], &attrs)?;
+    sweep.values.entry("layout".into()).or_insert_with(|| vec!["nn".into()]);
+    Ok(sweep)
 }
 
-fn mha(_: &str, fields: &Map<String, Value>) -> Parsed<Group> {
+fn mha(_: &str, fields: &Map<String, Value>) -> Parsed<Sweep> {
     let f = Fields::new(fields, &["batch", "heads", "seq_len", "dim", "is_causal", "dtype"])?;
     let (heads, length) = (f.size("heads")?, f.size("seq_len")?);
-    f.group(
+    f.sweep(
         "attention",
         &[
             ("b", f.size("batch")?.to_string()),
@@ -101,7 +101,7 @@ fn mha(_: &str, fields: &Map<String, Value>) -> Parsed<Group> {
 }
 
 /// `groups` is what it is in the kernels that are benchmarked so: query heads to each kv head, not how many groups.
-fn nsa(kernel: &str, fields: &Map<String, Value>) -> Parsed<Group> {
+fn nsa(kernel: &str, fields: &Map<String, Value>) -> Parsed<Sweep> {
     if fields.contains_key("hq") {
         return own(kernel, fields);
     }
@@ -113,7 +113,7 @@ fn nsa(kernel: &str, fields: &Map<String, Value>) -> Parsed<Group> {
     if heads % groups != 0 {
         return Err(format!("groups = {groups} does not divide heads = {heads}; it is query heads per kv head"));
     }
-    f.group(
+    f.sweep(
         "nsa",
         &[
             ("b", f.size("batch")?.to_string()),
@@ -130,7 +130,7 @@ fn nsa(kernel: &str, fields: &Map<String, Value>) -> Parsed<Group> {
 }
 
 /// An op by its own name, with its own axes and attributes.
-fn own(kernel: &str, fields: &Map<String, Value>) -> Parsed<Group> {
+fn own(kernel: &str, fields: &Map<String, Value>) -> Parsed<Sweep> {
     let op = kmark_ops::find(kernel).ok_or_else(|| format!("no op {kernel}"))?.op;
     let axes: Vec<&str> = op.axes.iter().map(|a| a.name).collect();
     let attrs: Vec<&str> = op.attrs.iter().map(|a| a.name).collect();
@@ -138,7 +138,7 @@ fn own(kernel: &str, fields: &Map<String, Value>) -> Parsed<Group> {
 }
 
 /// Fields that are axes and attributes. What their values mean is checked when cases are made.
-fn named(op: &str, fields: &Map<String, Value>, axes: &[&str], attrs: &[&str]) -> Parsed<Group> {
+fn named(op: &str, fields: &Map<String, Value>, axes: &[&str], attrs: &[&str]) -> Parsed<Sweep> {
     let known: Vec<&str> = axes.iter().chain(attrs).copied().chain(["dtype"]).collect();
     let f = Fields::new(fields, &known)?;
     let mut values: Vec<(&str, String)> = Vec::new();
@@ -154,7 +154,7 @@ fn named(op: &str, fields: &Map<String, Value>, axes: &[&str], attrs: &[&str]) -
         };
         values.push((attr, word));
     }
-    f.group(op, &values)
+    f.sweep(op, &values)
 }
 
 fn yes_no(yes: bool) -> String {
@@ -208,9 +208,9 @@ impl<'a> Fields<'a> {
         let names = DTYPES.iter().map(|(name, _)| *name).chain(DType::ALL.map(DType::name));
         found.or_else(|| DType::parse(word)).ok_or_else(|| unknown("dtype", word, names))
     }
-    fn group(&self, op: &str, values: &[(&str, String)]) -> Parsed<Group> {
+    fn sweep(&self, op: &str, values: &[(&str, String)]) -> Parsed<Sweep> {
         let values: IndexMap<_, _> = values.iter().map(|(name, v)| (name.to_string(), vec![v.clone()])).collect();
-        Ok(Group { op: op.into(), dtypes: vec![self.dtype()?.name().into()], configs: Vec::new(), values })
+        Ok(Sweep { op: op.into(), dtypes: vec![self.dtype()?.name().into()], configs: Vec::new(), values })
     }
 }
 
@@ -272,14 +272,14 @@ impl<'de> Visitor<'de> for UniqueVisitor {
 mod tests {
     use super::*;
 
-    /// A group in one line: `op dtype name=value ...`
-    fn line(g: &Group) -> String {
+    /// A sweep in one line: `op dtype name=value ...`
+    fn line(g: &Sweep) -> String {
         let values: Vec<String> = g.values.iter().map(|(k, v)| format!("{k}={}", v.join(","))).collect();
         format!("{} {} {}", g.op, g.dtypes.join(","), values.join(" "))
     }
 
     fn lines(text: &str) -> Vec<String> {
-        parse(text, "f.json").unwrap_or_else(|e| panic!("{text}: {e}")).groups.iter().map(line).collect()
+        parse(text, "f.json").unwrap_or_else(|e| panic!("{text}: {e}")).sweeps.iter().map(line).collect()
     }
 
     #[test]
@@ -317,7 +317,7 @@ mod tests {
     fn ops_have_their_own_names() {
         let text = r#"{"rmsnorm": [{"m": 4, "n": 7168, "dtype": "fp32", "rstd": true, "eps": 1e-5, "w": "bf16"}]}"#;
         assert_eq!(lines(text), ["rmsnorm f32 m=4 n=7168 w=bf16 eps=1e-5 rstd=yes"]);
-        let cases = parse(text, "f.json").unwrap().groups[0].cases(42).unwrap();
+        let cases = parse(text, "f.json").unwrap().sweeps[0].cases(42).unwrap();
         assert_eq!(cases[0].id, "rmsnorm/f32/m4-n7168/w-bf16/eps-1e-5/rstd-yes");
         for (word, dtype) in [("half", "f16"), ("fp16", "f16"), ("float32", "f32"), ("bf16", "bf16"), ("f64", "f64")] {
             let text = format!(r#"{{"softmax": [{{"m": 1, "n": 2, "dtype": "{word}"}}]}}"#);

@@ -28,12 +28,12 @@ const MAX_FILE: u64 = 4 << 20;
 pub struct Suite {
     pub about: String,
     pub budget: Option<Duration>,
-    pub groups: Vec<Group>,
+    pub sweeps: Vec<Sweep>,
 }
 
 /// One `[[cases]]` table: every combination of its values.
 #[derive(Debug, Clone)]
-pub struct Group {
+pub struct Sweep {
     pub op: String,
     pub dtypes: Vec<String>,
     /// Axes in the op's order: `4096x7168`. Instead of axes among `values`.
@@ -86,11 +86,11 @@ impl Suite {
                         suite.include(name, trail, library)?;
                     }
                 }
-                ("cases", Value::Array(groups)) => {
-                    for (i, g) in groups.iter().enumerate() {
+                ("cases", Value::Array(sweeps)) => {
+                    for (i, g) in sweeps.iter().enumerate() {
                         let Value::Table(t) = g else { return Err(wrong("write cases as [[cases]]".into())) };
-                        let parsed = Group::parse(t).map_err(|e| wrong(format!("[[cases]] number {}: {e}", i + 1)))?;
-                        suite.groups.extend(parsed);
+                        let parsed = Sweep::parse(t).map_err(|e| wrong(format!("[[cases]] number {}: {e}", i + 1)))?;
+                        suite.sweeps.extend(parsed);
                     }
                 }
                 ("about" | "budget" | "suites" | "cases", _) => {
@@ -99,7 +99,7 @@ impl Suite {
                 _ => return Err(wrong(unknown("key", key, ["about", "budget", "suites", "cases"]))),
             }
         }
-        if suite.groups.is_empty() {
+        if suite.sweeps.is_empty() {
             return Err(wrong("no [[cases]]".into()));
         }
         Ok(suite)
@@ -118,37 +118,37 @@ impl Suite {
         }
         let included = Suite::parse_with(text, &longer, library)?;
         self.budget = self.budget.max(included.budget);
-        self.groups.extend(included.groups);
+        self.sweeps.extend(included.sweeps);
         Ok(())
     }
 }
 
-impl Group {
-    /// One group per op that the table names.
-    fn parse(table: &toml::Table) -> std::result::Result<Vec<Group>, String> {
-        let mut group = Group { op: String::new(), dtypes: Vec::new(), configs: Vec::new(), values: IndexMap::new() };
+impl Sweep {
+    /// One sweep per op that the table names.
+    fn parse(table: &toml::Table) -> std::result::Result<Vec<Sweep>, String> {
+        let mut sweep = Sweep { op: String::new(), dtypes: Vec::new(), configs: Vec::new(), values: IndexMap::new() };
         let mut ops = Vec::new();
         for (key, value) in table {
             let words = words(value).ok_or_else(|| format!("{key} must be a word, a number or a list of them"))?;
             match key.as_str() {
                 "op" => ops = words,
-                "dtype" => group.dtypes = words,
-                "configs" => group.configs = words,
+                "dtype" => sweep.dtypes = words,
+                "configs" => sweep.configs = words,
                 _ => {
-                    group.values.insert(key.clone(), words);
+                    sweep.values.insert(key.clone(), words);
                 }
             }
         }
         if ops.is_empty() {
             return Err("op is missing".into());
         }
-        Ok(ops.into_iter().map(|op| Group { op, ..group.clone() }).collect())
+        Ok(ops.into_iter().map(|op| Sweep { op, ..sweep.clone() }).collect())
     }
 
     /// The op's own default shapes, at bf16 (what a large model runs), or its first dtype.
-    pub fn default_of(op: &Op) -> Group {
+    pub fn default_of(op: &Op) -> Sweep {
         let dtype = if op.dtypes.contains(&DType::Bf16) { DType::Bf16 } else { op.dtypes[0] };
-        Group {
+        Sweep {
             op: op.name.into(),
             dtypes: vec![dtype.name().into()],
             configs: op.default_configs.iter().map(|c| c.to_string()).collect(),
@@ -261,8 +261,8 @@ mod tests {
         for (name, _) in BUILT_IN {
             let suite = Suite::built_in(name).unwrap().unwrap_or_else(|e| panic!("{e}"));
             assert!(!suite.about.is_empty(), "{name}");
-            for group in &suite.groups {
-                assert!(!group.cases(42).unwrap_or_else(|e| panic!("{name}: {e}")).is_empty());
+            for sweep in &suite.sweeps {
+                assert!(!sweep.cases(42).unwrap_or_else(|e| panic!("{name}: {e}")).is_empty());
             }
         }
     }
@@ -292,8 +292,8 @@ mod tests {
         let library = [("a", a.as_str()), ("b", b.as_str()), ("c", "suites = [\"d\"]"), ("d", "suites = [\"c\"]")];
         let parse = |text: &str| Suite::parse_with(text, &["f.toml"], &library);
         let ns = |text: &str| -> Vec<String> {
-            let groups = parse(text).unwrap_or_else(|e| panic!("{text}: {e}")).groups;
-            groups.iter().map(|g| g.values["n"].join(",")).collect()
+            let sweeps = parse(text).unwrap_or_else(|e| panic!("{text}: {e}")).sweeps;
+            sweeps.iter().map(|g| g.values["n"].join(",")).collect()
         };
         assert_eq!(ns("suites = [\"b\"]"), ["1", "2"]);
         assert_eq!(ns(&format!("suites = [\"a\", \"b\"]\n{}", case(3))), ["1", "1", "2", "3"]);
@@ -322,7 +322,7 @@ mod tests {
     fn a_default_that_is_spelt_out_is_the_default() {
         let case = |eps: &str| {
             let text = format!("[[cases]]\nop = \"rmsnorm\"\ndtype = \"f32\"\nm = 1\nn = 1\n{eps}");
-            Suite::parse(&text, "f").unwrap().groups[0].cases(42).unwrap()[0].id.clone()
+            Suite::parse(&text, "f").unwrap().sweeps[0].cases(42).unwrap()[0].id.clone()
         };
         assert_eq!(case("eps = 1e-6"), case(""));
         assert_eq!(case("eps = 1e-5"), "rmsnorm/f32/m1-n1/eps-1e-5");
@@ -331,7 +331,7 @@ mod tests {
 
     #[test]
     fn wrong_cases_get_one_clear_line() {
-        let first = |text: &str| Suite::parse(text, "f").unwrap().groups[0].cases(42).unwrap_err();
+        let first = |text: &str| Suite::parse(text, "f").unwrap().sweeps[0].cases(42).unwrap_err();
         for (text, says) in [
             ("[[cases]]\nop = \"sofmax\"\ndtype = \"f32\"", "did you mean 'softmax'?"),
             ("[[cases]]\nop = \"softmax\"\ndtype = \"f33\"\nm = 1\nn = 1", "unknown dtype 'f33'"),
