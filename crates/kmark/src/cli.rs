@@ -29,7 +29,7 @@ pub enum Command {
     Run(RunArgs),
     /// Check impls against the oracle without timing them
     Verify(VerifyArgs),
-    /// Compile the CUDA kernels of a selection, no GPU needed, and show what the compiler complains of
+    /// Compile the CUDA kernels of a selection without a GPU, and show errors, warnings and spills
     Build(BuildArgs),
     /// Show ops, impls, suites, devices or the cases of a suite
     List(ListArgs),
@@ -71,7 +71,7 @@ pub struct Selection {
     /// The grade that right answers must have: tight ones are rounded once, loose ones may round intermediates to 16 bits
     #[arg(long, value_enum, default_value = "loose")]
     pub grade: Asked,
-    /// What is unsupported or unavailable has failed
+    /// Count unsupported and unavailable impls as failures
     #[arg(long)]
     pub strict: bool,
     /// Seed of the inputs
@@ -98,7 +98,7 @@ pub struct Choice {
     /// Only cases like this, by id or op; `*` stands for anything: '*-k512*'; may be repeated
     #[arg(long, value_name = "PATTERN")]
     pub filter: Vec<String>,
-    /// No case like this; may be repeated
+    /// Leave out cases like this; may be repeated
     #[arg(long, value_name = "PATTERN")]
     pub exclude: Vec<String>,
 }
@@ -151,7 +151,7 @@ pub struct RunArgs {
     /// Folder for run.json and records.jsonl [default: a new one in kmark-runs]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Go on with the run in --out that was cut off
+    /// Resume the interrupted run in --out
     #[arg(long, requires = "out")]
     pub resume: bool,
     /// Show cases, impls and how long it may take; run nothing

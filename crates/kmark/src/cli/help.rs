@@ -6,7 +6,7 @@ Examples:
   kmark run gemm --dtype bf16 --impl ./mine.cu --impl cublaslt --impl 'cuda/*'
   kmark run dsv3 --impl 'cuda/*' --impl quack --impl torch --baseline torch
   kmark run dsv3 --filter 'softmax*' --exclude '*-n8192*' --dry-run
-  kmark run smoke --out runs/a --resume                 goes on with a run that was cut off
+  kmark run smoke --out runs/a --resume                 resumes an interrupted run
 
 Exit codes: 0 all well; 1 our own error; 2 wrong usage; 5 a wrong answer; 6 a case failed; 7 nothing could be checked.
 
