@@ -9,6 +9,8 @@ use crate::units;
 const WIDTH: f64 = 1200.0;
 const X: (f64, f64) = (90.0, 1170.0);
 const HEIGHT: f64 = 560.0;
+/// From one line of words to the next.
+const WORDS: f64 = 16.0;
 
 pub fn draw(gpu: &Gpu) -> Option<Picture> {
     let intensity = |r: &Row| r.cost.flops as f64 / r.cost.bytes().max(1) as f64;
@@ -47,9 +49,15 @@ pub fn draw(gpu: &Gpu) -> Option<Picture> {
     let words = format!("memory: {} to {} GB/s", units::digits(least / 1e9), units::digits(most / 1e9));
     let at = left * (ridge(least) / left).powf(0.3);
     scene.text(x.at(at) - 12.0, y.at(most * at) - 16.0, "b end", &words);
-    for (dtype, flops) in &roofs.matrix {
-        scene.line((x.at(flops / most), y.at(*flops)), (X.1, y.at(*flops)), "roof");
-        scene.text(X.1 - 4.0, y.at(*flops) - 6.0, "b end", &format!("{dtype} matrix: {}", units::flops(*flops)));
+    let mut matrix: Vec<_> = roofs.matrix.iter().collect();
+    matrix.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+    let mut above = f64::NEG_INFINITY;
+    for (dtype, flops) in matrix {
+        let at = y.at(*flops);
+        scene.line((x.at(flops / most), at), (X.1, at), "roof");
+        // Above its line, or below it where another's words are.
+        above = if at - 6.0 < above + WORDS { (at + WORDS).max(above + WORDS) } else { at - 6.0 };
+        scene.text(X.1 - 4.0, above, "b end", &format!("{dtype} matrix: {}", units::flops(*flops)));
     }
     for (r, rate) in timed() {
         scene.mark((x.at(intensity(r)), y.at(rate)), 5.0, gpu.number(r), || hover(r));
