@@ -42,10 +42,12 @@ fn on_standin(folder: &Path, args: &[&str]) -> Command {
 pub fn cuda(args: &[&str]) -> Output {
     for _ in 0..5 {
         let result = on_standin(standin(), args).output().expect("the binary runs");
-        if !text(&result.stderr).contains("timers cannot be trusted") {
+        let out = args.iter().position(|a| *a == "--out").map(|at| args[at + 1]);
+        // A worker that is started anew in the middle of a run calibrates its clock, too: then a record says it.
+        let records = out.and_then(|out| std::fs::read_to_string(Path::new(out).join("records.jsonl")).ok());
+        if !(text(&result.stderr) + &records.unwrap_or_default()).contains("timers cannot be trusted") {
             return result;
         }
-        let out = args.iter().position(|a| *a == "--out").map(|at| args[at + 1]);
         out.iter().for_each(|out| drop(std::fs::remove_dir_all(out)));
     }
     panic!("no peace for the stand-in's clock in five tries");
