@@ -221,7 +221,7 @@ fn is_file(name: &str) -> bool {
 }
 
 /// The user's kernels and functions among the patterns. They live as long as the program.
-fn users(patterns: &[String], device: Choice) -> Result<Vec<&'static dyn Impl>> {
+pub fn users(patterns: &[String], device: Choice) -> Result<Vec<&'static dyn Impl>> {
     let files = patterns.iter().filter(|p| is_file(p));
     files
         .map(|name| {
@@ -237,7 +237,7 @@ fn users(patterns: &[String], device: Choice) -> Result<Vec<&'static dyn Impl>> 
         .collect()
 }
 
-fn wanted(patterns: &[String], name: &str) -> bool {
+pub fn wanted(patterns: &[String], name: &str) -> bool {
     if patterns.is_empty() {
         return !name.starts_with(faults::FAMILY);
     }
@@ -245,7 +245,7 @@ fn wanted(patterns: &[String], name: &str) -> bool {
 }
 
 /// Every pattern must mean something. Whether some of them mean Python libraries, which are asked for by name only.
-fn check_patterns(patterns: &[String], cases: &[Case], device: Choice) -> Result<bool> {
+pub fn check_patterns(patterns: &[String], cases: &[Case], device: Choice) -> Result<bool> {
     let mut known: Vec<&str> = Vec::new();
     for entry in kmark_ops::OPS.iter().filter(|e| cases.iter().any(|c| c.op == e.op.name)) {
         for imp in impls_of(entry, device.kind()) {

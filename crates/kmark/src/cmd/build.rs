@@ -3,27 +3,30 @@
 
 use super::{print, say};
 use crate::cli::BuildArgs;
-use crate::device::kernel_cache;
+use crate::device::{Choice, kernel_cache};
 use crate::error::{BUILD_FAILED, Error, Result};
 use crate::plan;
 use kmark_core::case::Case;
+use kmark_core::op::Op;
 use kmark_core::spelling::unknown;
 use kmark_device::cuda::directives::Machine;
 use kmark_device::cuda::jit::{Jit, complaints};
 use kmark_device::cuda::{For, compile_oracle};
 use kmark_device::{Fault, Impl};
 use kmark_ops::Entry;
-use kmark_ops::cuda::{ARCHITECTURES, headers, kernel_file};
+use kmark_ops::cuda::{ARCHITECTURES, UserKernel, headers, kernel_file};
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
+
+/// `None` is the oracle.
+type Kernel = Option<&'static dyn Impl>;
 
 /// One thing to compile.
 struct Job {
     entry: &'static Entry,
     case: Case,
-    /// `None` is the oracle.
-    kernel: Option<&'static dyn Impl>,
+    kernel: Kernel,
     arch: String,
 }
 
@@ -84,9 +87,15 @@ fn archs(args: &BuildArgs) -> Result<Vec<String>> {
 /// Every kernel and oracle of the selection once per text that the compiler would see.
 fn jobs(args: &BuildArgs, archs: &[String]) -> Result<Vec<Job>> {
     let (mut jobs, mut seen) = (Vec::new(), HashSet::new());
-    for case in plan::cases(&args.selection.what, &args.selection.choice, args.selection.seed)?.0 {
+    let cases = plan::cases(&args.selection.what, &args.selection.choice, args.selection.seed)?.0;
+    let patterns = &args.selection.impls;
+    plan::check_patterns(patterns, &cases, Choice::Cuda(0))?;
+    let users = plan::users(patterns, Choice::Cuda(0))?;
+    for case in cases {
         let entry = kmark_ops::find(&case.op).expect("cases are made of known ops");
-        let claimed = entry.cuda.iter().copied().filter(|k| !args.no_kernels && k.supports(entry.op, &case).is_ok());
+        let ours = entry.cuda.iter().copied().filter(|k| plan::wanted(patterns, k.name()));
+        let all = ours.chain(users.iter().copied());
+        let claimed = all.filter(|k| !args.no_kernels && k.supports(entry.op, &case).is_ok());
         let oracle = (!args.no_oracles).then_some(None);
         for kernel in oracle.into_iter().chain(claimed.map(Some)) {
             let file = kernel.map(kernel_file);
@@ -104,11 +113,28 @@ fn jobs(args: &BuildArgs, archs: &[String]) -> Result<Vec<Job>> {
                 if !seen.insert(key) {
                     continue;
                 }
-                jobs.push(Job { entry, case: case.clone(), kernel, arch: arch.clone() });
+                for kernel in variants(kernel, entry.op, &case, arch)? {
+                    jobs.push(Job { entry, case: case.clone(), kernel, arch: arch.clone() });
+                }
             }
         }
     }
     Ok(jobs)
+}
+
+/// A kernel with each choice of its tuned values; itself, or the oracle, where there is nothing to choose.
+fn variants(kernel: Kernel, op: &'static Op, case: &Case, arch: &str) -> Result<Vec<Kernel>> {
+    let Some(imp) = kernel else { return Ok(vec![None]) };
+    let words = imp.variants(op, case, arch);
+    if words.is_empty() {
+        return Ok(vec![kernel]);
+    }
+    let one = |word: &String| {
+        let name = format!("{}#{word}", imp.name());
+        let chosen = UserKernel::variant_of(imp, &name, word).map_err(|e| Error::own(format!("{name}: {e}")))?;
+        Ok(Some(&*Box::leak(Box::new(chosen)) as &dyn Impl)) // a few, for as long as the program runs
+    };
+    words.iter().map(one).collect()
 }
 
 /// Compiles, and prints what is wrong: a line for each job, the compiler's words below it.
