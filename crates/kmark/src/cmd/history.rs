@@ -22,7 +22,7 @@ pub fn run(args: HistoryArgs) -> Result<u8> {
         }
     }
     runs.retain(|r| args.tag.iter().all(|tag| r.run.tags.contains(tag)));
-    runs.sort_by_key(|r| r.run.started.parse::<jiff::Timestamp>().ok());
+    runs.sort_by_key(|r| humantime::parse_rfc3339(&r.run.started).ok());
     let like = |p: &String, r: &Record| [&r.case, &r.op, &r.impl_name].into_iter().any(|name| matches(p, name));
     for run in runs.iter_mut().filter(|_| !args.filter.is_empty()) {
         run.records.retain(|r| args.filter.iter().any(|p| like(p, r)));

@@ -90,7 +90,7 @@ pub fn run(args: RunArgs) -> Result<u8> {
     let name = dir.display().to_string();
     let rows = RunData::new(&name, &run, &records, args.baseline.as_deref()).rows;
     run.noise_floor = noise(&rows);
-    run.finished = Some(jiff::Timestamp::now().to_string());
+    run.finished = Some(now());
     store.write_run(&run)?;
     if let (Some(path), false) = (log.written(), args.quiet) {
         super::say(&format!("what impls printed is in {}", path.display()));
@@ -142,12 +142,17 @@ fn check_baseline(args: &RunArgs, plan: &Plan) -> Result<()> {
     Err(Error::usage(kmark_core::spelling::unknown("baseline (it must be among the impls that run)", name, known)))
 }
 
+/// As records of runs have it: to the nanosecond, UTC.
+fn now() -> String {
+    humantime::format_rfc3339_nanos(std::time::SystemTime::now()).to_string()
+}
+
 /// A folder of its own for every run, named by the second, and made here: of several runs that start at once each gets one.
 fn default_dir() -> Result<PathBuf> {
     let runs = PathBuf::from("kmark-runs");
     let cannot = |e: std::io::Error| Error::usage(format!("{}: {e}; --out DIR names another folder", runs.display()));
     std::fs::create_dir_all(&runs).map_err(cannot)?;
-    let now = jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S").to_string();
+    let now = now()[.."2026-01-31T23:59:59".len()].replace(['-', ':'], "").replace('T', "-");
     let mut name = now.clone();
     for i in 2.. {
         match std::fs::create_dir(runs.join(&name)) {
@@ -163,7 +168,7 @@ fn describe(args: &RunArgs, settings: &Settings, plan: &Plan) -> Result<Run> {
     Ok(Run {
         schema: SCHEMA,
         kmark: env!("CARGO_PKG_VERSION").into(),
-        started: jiff::Timestamp::now().to_string(),
+        started: now(),
         finished: None,
         command: std::env::args().collect(),
         selection: args.selection.what.clone(),
