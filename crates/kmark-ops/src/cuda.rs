@@ -213,6 +213,14 @@ fn first_sentence(text: &str) -> String {
     head.split(". ").next().unwrap_or_default().trim_end_matches('.').to_string()
 }
 
+/// The hash of an impl together with what was found when it was bound: the libraries that it stands on, the values chosen.
+pub fn hash_with(own: String, more: &str) -> String {
+    if more.is_empty() {
+        return own;
+    }
+    blake3::hash(format!("{own}\n{more}").as_bytes()).to_hex()[..16].to_string()
+}
+
 /// Of a kernel's bytes, of every header that it includes, ours (`kmark.cuh` comes with the prelude) and the user's, and of
 /// what makes the prelude and the compiler's options.
 fn hash(bytes: &[u8], text: &str, folder: Option<&Path>, flags: &[String]) -> String {
@@ -291,8 +299,7 @@ impl UserKernel {
     pub fn variant_of(imp: &dyn Impl, word: &str, choice: &str) -> Result<UserKernel, String> {
         let mut file = kernel_file(imp).ok_or("leaves nothing to choose")?;
         file.directives.chosen = tune::parse(choice)?;
-        let hash = blake3::hash(format!("{}\n{choice}", imp.hash()).as_bytes()).to_hex()[..16].to_string();
-        Ok(UserKernel { name: word.to_string(), file, hash })
+        Ok(UserKernel { name: word.to_string(), file, hash: hash_with(imp.hash(), choice) })
     }
 }
 

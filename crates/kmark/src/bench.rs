@@ -23,6 +23,7 @@ use kmark_core::turns::{MIN_SAMPLES, Turns, VISIT_PRECISION};
 use kmark_core::wire::{Check, Reply, Request, Warmup};
 use kmark_device::workload;
 use kmark_device::{Fault, Impl};
+use kmark_ops::cuda::hash_with;
 use std::time::{Duration, Instant};
 
 /// A visit takes at most this many samples; beyond it the time does not improve.
@@ -397,14 +398,6 @@ impl Bench<'_> {
             Err(fault) => turn.fail(fault),
         }
     }
-}
-
-/// The hash of an impl together with what was found when it was bound: the libraries that it stands on, the values chosen.
-pub fn hash_with(own: String, more: &str) -> String {
-    if more.is_empty() {
-        return own;
-    }
-    blake3::hash(format!("{own}\n{more}").as_bytes()).to_hex()[..16].to_string()
 }
 
 fn unexpected(reply: &Reply) -> Fault {

@@ -72,10 +72,7 @@ impl KernelFile<'_> {
     pub fn claims(&self, op: &Op, case: &Case) -> Result<(), String> {
         let tensors = op.tensors(case);
         let machine = Machine::usual(self.directives.archs.first().map_or("", |a| a));
-        let file = self.settled(op, case, &machine)?;
-        let names = file.directives.names(op, case, &tensors, &machine)?;
-        file.directives.claims(&names)?;
-        file.directives.kernels.iter().try_for_each(|k| k.shape(&names).map(drop))
+        self.settled(op, case, &machine)?.directives.fits(op, case, &tensors, &machine)
     }
 
     /// The compiled image for a GPU and the compiler's log; `more` follows the prelude.

@@ -101,7 +101,8 @@ impl Directives {
         }
     }
 
-    fn fits(&self, op: &Op, case: &Case, tensors: &[TensorSpec], machine: &Machine) -> Result<(), String> {
+    /// `Err` says why the file, as it is, does not claim the case on a GPU.
+    pub(super) fn fits(&self, op: &Op, case: &Case, tensors: &[TensorSpec], machine: &Machine) -> Result<(), String> {
         let names = self.names(op, case, tensors, machine)?;
         self.claims(&names)?;
         self.kernels.iter().try_for_each(|k| k.shape(&names).map(drop))

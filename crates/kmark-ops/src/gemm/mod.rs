@@ -6,7 +6,7 @@
 //! k = 512 and 27 % at 1000x1000x1000 (stores hide behind nothing there); by 2 to 12 % where up to 64 rows meet more than 30
 //! million weights, and not at all below that for up to 16 rows; by 8 to 10 % in fp8 with block scales, by 23 to 44 % in fp8 with 64
 //! rows or 2112 columns (tiles are 256x128 whatever the case). cuBLAS without TF32 is ahead of `01_fma` by 13 % at 4096x4096x4096,
-//! by 23 to 25 % in smaller products.
+//! by 21 to 25 % at 1000x1000x1000 (seen there, no record kept).
 
 mod cpu;
 mod plain;

@@ -36,8 +36,13 @@ impl Bench<'_> {
         for round in 0..ROUNDS {
             for i in 0..count {
                 let (_, one) = &mut tries[(i + round as usize) % count];
-                if !one.failed {
-                    self.visit_here(planned, one, limits, round, slice, self.usual_check());
+                if one.failed {
+                    continue;
+                }
+                self.visit_here(planned, one, limits, round, slice, self.usual_check());
+                if one.failed {
+                    let seat = one.seat.clone();
+                    self.clear(&seat, &mut tries.iter_mut().map(|(_, t)| t).collect::<Vec<_>>(), limits);
                 }
             }
         }

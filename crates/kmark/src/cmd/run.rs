@@ -2,7 +2,7 @@
 
 use super::ahead::Ahead;
 use super::progress::Progress;
-use crate::bench::{Bench, Deadlines, hash_with};
+use crate::bench::{Bench, Deadlines};
 use crate::cli::{Cache, RunArgs};
 use crate::device::Choice;
 use crate::error::{Error, Result};
@@ -237,7 +237,7 @@ fn check_same_run(now: &Run, then: &Loaded, plan: &Plan) -> Result<()> {
         // What stands on libraries has a hash that includes them, which is known when it is bound.
         let alone = family(&r.impl_name) == "cpu" || kmark_ops::cuda::kernel_file(*imp).is_some();
         let chosen = r.tuned.as_ref().map_or("", |t| &t.chosen);
-        if alone && r.status.is_comparable() && hash_with(imp.hash(), chosen) != r.impl_hash {
+        if alone && r.status.is_comparable() && kmark_ops::cuda::hash_with(imp.hash(), chosen) != r.impl_hash {
             return differs("another version of", &r.impl_name, "this one");
         }
     }
