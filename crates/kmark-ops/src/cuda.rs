@@ -68,11 +68,13 @@ macro_rules! headers {
 
 const OWN: &[(&str, &str)] = headers![
     "attention.cuh",
+    "attention_bwd_wgmma.cuh",
     "attention_dense.cuh",
     "attention_fma.cuh",
     "attention_mma.cuh",
     "attention_rounding.cuh",
     "attention_truth.cuh",
+    "attention_wgmma.cuh",
     "classes.cuh",
     "column_sums.cuh",
     "column_truth.cuh",
@@ -90,6 +92,8 @@ const OWN: &[(&str, &str)] = headers![
     "hopper/wgmma_registers.cuh",
     "loose_truth.cuh",
     "map.cuh",
+    "mla_pieces.cuh",
+    "mla_shared.cuh",
     "mma.cuh",
     "norm_bwd.cuh",
     "online.cuh",

@@ -9,7 +9,7 @@ pub const ENTRY: Entry = Entry {
     op: &OP,
     cpu: &[&naive::<Attention>(), &tiled::<Attention>()],
     oracle: oracle!("attention"),
-    cuda: &[&kernel!("attention", "01_flash"), &kernel!("attention", "01_fma")],
+    cuda: &[&kernel!("attention", "01_flash"), &kernel!("attention", "01_fma"), &kernel!("attention", "02_wgmma")],
     mutants: &[
         wrong::sink_dropped::<Attention>(),
         wrong::last_key_lost::<Attention>(),

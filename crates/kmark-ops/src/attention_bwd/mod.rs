@@ -10,7 +10,11 @@ pub const ENTRY: Entry = Entry {
     op: &OP,
     cpu: cpu::IMPLS,
     oracle: oracle!("attention_bwd"),
-    cuda: &[&kernel!("attention_bwd", "01_flash"), &kernel!("attention_bwd", "01_fma")],
+    cuda: &[
+        &kernel!("attention_bwd", "01_flash"),
+        &kernel!("attention_bwd", "01_fma"),
+        &kernel!("attention_bwd", "02_wgmma"),
+    ],
     mutants: plain::MUTANTS,
     loose: plain::LOOSE,
 };

@@ -10,7 +10,7 @@ pub const ENTRY: Entry = Entry {
     op: &OP,
     cpu: &[&naive::<MlaDecode>(), &tiled::<MlaDecode>()],
     oracle: oracle!("mla_decode"),
-    cuda: &[&kernel!("mla_decode", "01_split_kv")],
+    cuda: &[&kernel!("mla_decode", "01_split_kv"), &kernel!("mla_decode", "02_wgmma")],
     mutants: &[
         wrong::sink_dropped::<MlaDecode>(),
         wrong::last_key_lost::<MlaDecode>(),

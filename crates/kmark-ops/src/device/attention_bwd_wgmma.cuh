@@ -1,0 +1,307 @@
+// The main kernel of attention's backward on Hopper: a block of 384 threads owns 128 keys of a head, and queries come by in
+// steps of QUERIES, those of all heads of the group one after the other. Two warpgroups (`key_side`) own 64 keys each and
+// never wait for each other. The third (`query_side`) copies, and makes dq of the ds that both leave in shared memory.
+// The file says, by `let`, HEAD, QUERIES, STAGES, STEPS, TILES, GROUP and TOGETHER; its maps are q, k, v, dout, dk and dv.
+#pragma once
+#include "attention_mma.cuh"
+#include "hopper/tma_4d.cuh"
+#include "hopper/wgmma_registers.cuh"
+
+constexpr bool HEADS_FIRST = LAYOUT == LAYOUT_bhsd;
+
+// Weights p and ds are rounded to 16 bits. Those of f16 are made larger, so that a p of 1/100000 is not subnormal.
+constexpr float GAIN_BITS = is<q_t, f16> ? 4.0f : 0.0f, GAIN = is<q_t, f16> ? 16.0f : 1.0f;
+
+// What rounded_pair made.
+DEVICE Vec<float, 2> both(u32 pair, bf16) { return Vec<float, 2>{float_of(pair << 16), float_of(pair & 0xffff0000u)}; }
+DEVICE Vec<float, 2> both(u32 pair, f16) { return Vec<float, 2>{up(f16{(u16)pair}), up(f16{(u16)(pair >> 16)})}; }
+
+// In shared memory, tiles lie by 64 columns; KEY_PART and QUERY_PART are the bytes of those. ds has a row for each query and a
+// part for each warpgroup's keys.
+constexpr int KEY_PART = 128 * 128, QUERY_PART = QUERIES * 128, PARTS = HEAD / 64;
+constexpr int KEY_BYTES = PARTS * KEY_PART, QUERY_BYTES = PARTS * QUERY_PART, DS_BYTES = 2 * QUERY_PART, DS_STAGES = 2;
+
+// Sums of dk and dv, logits, weights, and 24 that products cannot use. With one more, the compiler serialises the products.
+constexpr int KEY_REGISTERS = HEAD == 64 ? 192 : 216;
+
+// ---- Who does what -------------------------------------------------------------------------------------------------
+
+// QUERIES queries of a head, by number, and their part of the workspace: sums of dq, and behind those of all steps the stats,
+// first -lse of each query (in powers of two, with the gain), then each delta.
+struct Step {
+    int b, head, first;
+    float *dq, *stats;
+    __device__ __forceinline__ Step(const Args& a, int n) {
+        b = n / STEPS / (int)a.hq, head = n / STEPS % (int)a.hq, first = n % STEPS * QUERIES;
+        dq = (float*)a.workspace + (i64)n * QUERIES * HEAD;
+        stats = (float*)a.workspace + a.b * a.hq * STEPS * QUERIES * HEAD + (i64)n * QUERIES * 2;
+    }
+};
+
+// The keys of this block, and the steps whose queries see any of them: `begin` to below `end`, of each head of the group.
+struct Tile {
+    int b, kv_head, first, begin, end, total;
+    Sequence seq;
+    __device__ __forceinline__ Tile(const Args& a) : seq{(int)a.sq, (int)a.sk} {
+        int heads = (int)(a.hkv * a.b), turn = blockIdx.x / (TILES * TOGETHER), rest = blockIdx.x % (TILES * TOGETHER);
+        int side = min(TOGETHER, heads - turn * TOGETHER), n = turn * TOGETHER + rest % side;
+        b = n / (int)a.hkv, kv_head = n % (int)a.hkv, first = rest / side * 128;
+        int low = seq.first(first), high = seq.last(min(first + 128, seq.keys) - 1);
+        begin = low / QUERIES, end = low < high ? (high + QUERIES - 1) / QUERIES : begin;
+        total = (end - begin) * GROUP;
+    }
+};
+
+// A place in the order of steps.
+struct Walk {
+    int step, head;
+    __device__ __forceinline__ void next(const Tile& tile) {
+        if (++step == tile.end) step = tile.begin, head++;
+    }
+};
+
+struct Room {
+    u8 *k, *v, *q, *dout, *ds; // at multiples of 1024 bytes, as swizzled copies want them
+    float* stats;
+    __device__ __forceinline__ Room(u8* raw) {
+        k = raw + (1024 - shared_address(raw) % 1024) % 1024, v = k + KEY_BYTES, q = v + KEY_BYTES;
+        dout = q + STAGES * QUERY_BYTES, ds = dout + STAGES * QUERY_BYTES, stats = (float*)(ds + DS_STAGES * DS_BYTES);
+    }
+};
+
+// There is no barrier for a stage that is empty again. When both warpgroups have left their ds of a step, all they did with the
+// queries of the step before is done.
+struct Barriers {
+    u64 keys, full[STAGES], ds_full[DS_STAGES], ds_empty[DS_STAGES];
+    __device__ __forceinline__ void init() {
+        barrier_init(&keys, 1);
+        for (int i = 0; i < STAGES; i++) barrier_init(full + i, 1);
+        for (int i = 0; i < DS_STAGES; i++) barrier_init(ds_full + i, 2), barrier_init(ds_empty + i, 4); // warpgroups; warps
+        barrier_fence_init();
+    }
+};
+
+// Keeps the compiler from moving arithmetic on results of products before the wait for them.
+template <int N> DEVICE void arrived(float (&d)[N]) {
+    #pragma unroll
+    for (int i = 0; i < N; i++) asm volatile("" : "+f"(d[i])::"memory");
+}
+
+// ---- Queries -------------------------------------------------------------------------------------------------------
+
+// `bytes` bytes in a row, a multiple of 16.
+DEVICE void copy_bytes(void* to, const void* from, int bytes, u64* barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                 ::"r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(barrier)) : "memory");
+}
+
+// Whether phase `phase` is complete.
+DEVICE bool barrier_test(u64* barrier, int phase) {
+    u32 done;
+    asm volatile("{\n.reg .pred done;\nmbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\nselp.u32 %0, 1, 0, done;\n}"
+                 : "=r"(done) : "r"(shared_address(barrier)), "r"(phase) : "memory");
+    return done;
+}
+
+// Adds to four floats in memory; threads of other blocks may do so at once.
+DEVICE void add_to_memory(float* to, float a, float b, float c, float d) {
+    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
+}
+
+DEVICE void query_side(const Args& a, const Maps& maps, const Room& room, Barriers& barriers, const Tile& tile) {
+    int thread = threadIdx.x % 128;
+    auto number = [&](const Walk& at) { return (tile.b * (int)a.hq + at.head) * STEPS + at.step; };
+    Walk at{tile.begin, tile.kv_head * GROUP}, coming = at;
+    int stage = 0, loaded = 0;
+    auto copy_queries = [&] {
+        u64* full = barriers.full + stage;
+        u8 *q = room.q + stage * QUERY_BYTES, *dout = room.dout + stage * QUERY_BYTES;
+        barrier_expect(full, 2 * QUERY_BYTES + QUERIES * 8);
+        int first = coming.step * QUERIES;
+        #pragma unroll
+        for (int i = 0; i < PARTS; i++) tma_load(q + i * QUERY_PART, maps.q, full, 64 * i, first, coming.head, tile.b);
+        copy_bytes(room.stats + stage * 2 * QUERIES, Step(a, number(coming)).stats, QUERIES * 8, full);
+        #pragma unroll
+        for (int i = 0; i < PARTS; i++) tma_load(dout + i * QUERY_PART, maps.dout, full, 64 * i, first, coming.head, tile.b);
+        coming.next(tile), loaded++;
+        if (++stage == STAGES) stage = 0;
+    };
+    auto copy_keys = [&](u8* to, const TensorMap& map) {
+        #pragma unroll
+        for (int i = 0; i < PARTS; i++)
+            tma_load(to + i * KEY_PART, map, &barriers.keys, 64 * i, tile.first, tile.kv_head, tile.b);
+    };
+    if (thread == 0) {
+        barrier_expect(&barriers.keys, 2 * KEY_BYTES);
+        copy_keys(room.k, maps.k);
+        if (tile.total > 0) copy_queries();
+        copy_keys(room.v, maps.v);
+        while (loaded < min(STAGES, tile.total)) copy_queries();
+    }
+    barrier_wait(&barriers.keys, 0);
+    Ring<DS_STAGES> ring{0, 0}, done{1 % DS_STAGES, 1 / DS_STAGES % 2}; // `done`: whose ds makes room for the next copy
+    float dq[QUERIES / 2]; // dq^T: 64 columns of the head, a column for each query
+    for (int n = 0; n < tile.total; n++, at.next(tile), ring.next()) {
+        barrier_wait(barriers.ds_full + ring.stage, ring.phase);
+        if (thread == 0 && loaded < tile.total && barrier_test(barriers.ds_full + done.stage, done.phase)) {
+            copy_queries();
+            done.next();
+        }
+        const u8* ds = room.ds + ring.stage * DS_BYTES;
+        float* sums = Step(a, number(at)).dq + thread * 4;
+        #pragma unroll
+        for (int part = 0; part < PARTS; part++) {
+            u64 keys = across_k(room.k + part * KEY_PART, KEY_PART);
+            wgmma_fence();
+            #pragma unroll
+            for (int i = 0; i < 8; i++) wgmma<q_t, true>(dq, keys + 128 * i, along_k(ds + i / 4 * QUERY_PART) + 2 * (i % 4), i > 0);
+            wgmma_commit();
+            wgmma_wait<0>();
+            arrived(dq);
+            if (part == PARTS - 1) {
+                __syncwarp();
+                if (thread % 32 == 0) barrier_arrive(barriers.ds_empty + ring.stage);
+            }
+            #pragma unroll
+            for (int c = 0; c < QUERIES / 8; c++) {
+                add_to_memory(sums + (part * (QUERIES / 8) + c) * 512, dq[4 * c], dq[4 * c + 1], dq[4 * c + 2], dq[4 * c + 3]);
+            }
+        }
+    }
+}
+
+// ---- Keys ----------------------------------------------------------------------------------------------------------
+
+// Four 8x8 matrices, transposed, into shared memory; see stmatrix4.
+DEVICE void stmatrix4_trans(void* row, u32 a, u32 b, u32 c, u32 d) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared::cta.b16 [%0], {%1, %2, %3, %4};"
+                 ::"r"(shared_address(row)), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
+
+// Weights of pairs that are not seen become zero. x is p^T: the warpgroup's keys from `key` on, queries from `query` on.
+DEVICE void mask(float (&x)[QUERIES / 2], const Sequence& seq, int key, int query) {
+    int high = key + 63 - query - seq.shift(), low = key - (query + QUERIES - 1) - seq.shift();
+    bool edge = (BOUND_HIGH && high > DIFF_HIGH) || (BOUND_LOW && low < DIFF_LOW) || key + 64 > seq.keys;
+    if (!edge) return;
+    int lane = threadIdx.x % 32;
+    key += threadIdx.x / 32 % 4 * 16 + lane / 4;
+    int diff = key - (query + lane % 4 * 2) - seq.shift();
+    #pragma unroll
+    for (int i = 0; i < QUERIES / 2; i++) {
+        int r = i / 2 % 2 * 8, c = i / 4 * 8 + i % 2, here = diff + r - c;
+        bool seen = (!BOUND_LOW || here >= DIFF_LOW) && (!BOUND_HIGH || here <= DIFF_HIGH) && key + r < seq.keys;
+        if (!seen) x[i] = 0.0f;
+    }
+}
+
+// The warpgroup's sums, times `by`, to its 64 keys of a tensor, by way of its own rows of `room`.
+DEVICE void write_keys(const float (&sums)[HEAD / 2], float by, u8* room, const TensorMap& map, int half, const Tile& tile) {
+    int thread = threadIdx.x % 128, warp = thread / 32, lane = thread % 32;
+    u8* row = room + (warp * 16 + lane % 16) * 128;
+    #pragma unroll
+    for (int t = 0; t < HEAD / 16; t++) {
+        u32 pairs[4];
+        #pragma unroll
+        for (int e = 0; e < 4; e++) pairs[e] = rounded_pair(sums[8 * t + 2 * e] * by, sums[8 * t + 2 * e + 1] * by, dk_t{});
+        int chunk = (2 * t + lane / 16) % 8 ^ lane % 8;
+        stmatrix4(row + t / 4 * KEY_PART + chunk * 16, pairs[0], pairs[1], pairs[2], pairs[3]);
+    }
+    fence_for_copies();
+    named_barrier(half + 1, 128);
+    if (thread > 0) return;
+    #pragma unroll
+    for (int i = 0; i < PARTS; i++) tma_store(map, room + i * KEY_PART, 64 * i, tile.first + half * 64, tile.kv_head, tile.b);
+    tma_commit();
+}
+
+DEVICE void key_side(const Maps& maps, const Room& room, Barriers& barriers, const Tile& tile, int half) {
+    int thread = threadIdx.x % 128, warp = thread / 32, lane = thread % 32, key = tile.first + half * 64;
+    u8 *k = room.k + half * 64 * 128, *v = room.v + half * 64 * 128, *my_ds = room.ds + half * QUERY_PART;
+    u8* put = my_ds + (lane / 16 * 8 + lane % 8) * 128 + ((warp * 2 + lane / 8 % 2) ^ lane % 8) * 16;
+    float scale = (float)(logit_scale(D) * LOG2_E);
+    float dk[HEAD / 2], dv[HEAD / 2], x[QUERIES / 2]; // x: logits and p, then dp, of keys by queries
+    #pragma unroll
+    for (int i = 0; i < HEAD / 2; i++) dk[i] = dv[i] = 0.0f;
+
+    auto keys_by_queries = [&](const u8* keys, const u8* queries) {
+        #pragma unroll
+        for (int i = 0; i < HEAD / 16; i++)
+            wgmma<q_t>(x, along_k(keys + i / 4 * KEY_PART) + 2 * (i % 4), along_k(queries + i / 4 * QUERY_PART) + 2 * (i % 4), i > 0);
+    };
+    auto add_dk = [&](const u8* ds, const u8* q) {
+        #pragma unroll
+        for (int t = 0; t < QUERIES / 16; t++)
+            wgmma<q_t, true, true>(dk, across_k(ds, QUERY_PART) + 128 * t, across_k(q, QUERY_PART) + 128 * t, 1);
+    };
+
+    // dk of a step is added during the next one, under its exponentials. Before the first step there is a ds of zeros.
+    u8 *last_ds = my_ds + (DS_STAGES - 1) * DS_BYTES, *last_q = room.q;
+    #pragma unroll
+    for (int i = 0; i < QUERY_PART; i += 2048) store<4>((float*)(last_ds + i + thread * 16), Vec<float, 4>{});
+    fence_for_copies();
+    named_barrier(half + 1, 128);
+    barrier_wait(&barriers.keys, 0);
+    Ring<STAGES> ring{0, 0};
+    Ring<DS_STAGES> ds_ring{0, 1};
+    Walk at{tile.begin, 0};
+    u32 p[QUERIES / 16][4];
+    for (int n = 0; n < tile.total; n++, at.next(tile), ring.next(), ds_ring.next()) {
+        u8 *q = room.q + ring.stage * QUERY_BYTES, *dout = room.dout + ring.stage * QUERY_BYTES;
+        const float* stats = room.stats + ring.stage * 2 * QUERIES + lane % 4 * 2;
+        barrier_wait(barriers.full + ring.stage, ring.phase);
+        wgmma_fence();
+        keys_by_queries(k, q);
+        wgmma_commit();
+        add_dk(last_ds, last_q);
+        wgmma_commit();
+        wgmma_wait<1>(); // the logits are here, and dv of the last step is done with p
+        arrived(x);
+        #pragma unroll
+        for (int c = 0; c < QUERIES / 8; c++) {
+            Vec<float, 2> lse = load<2>(stats + c * 8);
+            #pragma unroll
+            for (int e = 0; e < 4; e++) x[4 * c + e] = power2(fmaf(x[4 * c + e], scale, lse.v[e % 2]));
+        }
+        mask(x, tile.seq, key, at.step * QUERIES);
+        #pragma unroll
+        for (int i = 0; i < QUERIES / 4; i++) p[i / 4][i % 4] = rounded_pair(x[2 * i], x[2 * i + 1], q_t{});
+        wgmma_fence();
+        keys_by_queries(v, dout);
+        wgmma_commit();
+        #pragma unroll
+        for (int t = 0; t < QUERIES / 16; t++) wgmma_rs<q_t, true>(dv, p[t], across_k(dout, QUERY_PART) + 128 * t, 1);
+        wgmma_commit();
+        wgmma_wait<1>(); // dp is here, and dk of the last step is done with its ds and queries
+        arrived(x);
+        u32 ds[QUERIES / 16][4]; // made of the rounded p: there are no registers for the other
+        #pragma unroll
+        for (int i = 0; i < QUERIES / 4; i++) {
+            Vec<float, 2> delta = load<2>(stats + QUERIES + i / 2 * 8), w = both(p[i / 4][i % 4], q_t{});
+            ds[i / 4][i % 4] = rounded_pair(w.v[0] * (x[2 * i] - delta.v[0]), w.v[1] * (x[2 * i + 1] - delta.v[1]), q_t{});
+        }
+        barrier_wait(barriers.ds_empty + ds_ring.stage, ds_ring.phase);
+        u8* to = put + ds_ring.stage * DS_BYTES;
+        #pragma unroll
+        for (int t = 0; t < QUERIES / 16; t++) stmatrix4_trans(to + t * 2048, ds[t][0], ds[t][1], ds[t][2], ds[t][3]);
+        fence_for_copies();
+        named_barrier(half + 1, 128);
+        if (thread == 0) barrier_arrive(barriers.ds_full + ds_ring.stage);
+        last_ds = my_ds + ds_ring.stage * DS_BYTES, last_q = q;
+    }
+    if (tile.total > 0) {
+        wgmma_fence();
+        add_dk(last_ds, last_q);
+        wgmma_commit();
+        wgmma_wait<1>(); // dv is complete; nobody else reads these rows of v, and this warpgroup no more
+    } else {
+        wgmma_wait<0>(); // for none, which the compiler cannot know
+    }
+    arrived(dv);
+    write_keys(dv, 1.0f / GAIN, v, maps.dv, half, tile);
+    wgmma_wait<0>();
+    arrived(dk);
+    if (thread == 0) tma_wait_read<0>();
+    named_barrier(half + 1, 128);
+    write_keys(dk, (float)logit_scale(D) / GAIN, v, maps.dk, half, tile);
+    if (thread == 0) tma_wait<0>();
+}
