@@ -1,8 +1,9 @@
 // Attention forward by Hopper's tensor cores: blocks stay for the whole launch and go from tile to tile of 64 * GROUPS queries.
 // A producer thread copies queries, keys and values; each of GROUPS warpgroups keeps 64 queries. While the tensor cores work on
 // the logits of the next BN keys and on the values of the last, a warpgroup makes weights of the logits it has, in registers;
-// warpgroups wait for nobody. The file says, by `let`, BN, GROUPS, STAGES
-// and AHEAD: 2 if there is room for the next tile's queries too.
+// warpgroups wait for nobody. The file says, by `let`, BN, GROUPS,
+// STAGES, IN_REGISTERS (whether queries are kept there: shared memory then has only keys and values to deliver), and AHEAD: 2 if it
+// has room for the next tile's queries too; every BY_FMA-th exponential, if it is not 0, is made by multiplication.
 #pragma once
 #include "attention_mma.cuh"
 #include "hopper/tma_4d.cuh"
@@ -13,6 +14,8 @@ constexpr int BM = 64 * GROUPS, CHUNKS = ((int)D + 63) / 64;
 constexpr int Q_CHUNK = 64 * 128, KV_CHUNK = BN * 128;
 constexpr int Q_BYTES = CHUNKS * Q_CHUNK, KV_BYTES = CHUNKS * KV_CHUNK;
 constexpr int FLASH_THREADS = 128 * (GROUPS + 1);
+// Whether there is a place for the next tile's queries while this one's are multiplied.
+constexpr bool EARLY = AHEAD > 1 || IN_REGISTERS;
 
 template <bool V> struct Bool { static constexpr bool value = V; };
 
@@ -31,7 +34,7 @@ DEVICE FlashShared flash_shared(u8* raw) {
     u64* stages = barriers + 2 * PLACES;
     FlashShared s{q, k, k + STAGES * KV_BYTES, tile, barriers, barriers + PLACES, stages, stages + STAGES, stages + 2 * STAGES, stages + 3 * STAGES};
     if (threadIdx.x == 0) {
-        for (int i = 0; i < PLACES; i++) barrier_init(s.q_full + i, 1), barrier_init(s.q_empty + i, 1);
+        for (int i = 0; i < PLACES; i++) barrier_init(s.q_full + i, 1), barrier_init(s.q_empty + i, 4); // a warpgroup's warps
         for (int i = 0; i < STAGES; i++) {
             barrier_init(s.k_full + i, 1), barrier_init(s.k_empty + i, GROUPS);
             barrier_init(s.v_full + i, 1), barrier_init(s.v_empty + i, GROUPS);
@@ -112,12 +115,13 @@ template <class F> DEVICE void flash_produce(const FlashShared& s, const Maps& m
     while (id >= 0) {
         Tile t = tile_of(id);
         Blocks blocks(t);
-        int next = counter.next();
-        // The next tile's queries: early, if there is another place for them.
-        int when = AHEAD > 1 ? min(1, blocks.count - 1) : blocks.count - 1;
+        // Which tile is next: asked late, so that no block keeps a tile that another could begin, but before it is needed.
+        int next = blocks.count == 0 ? counter.next() : 0, ask = max(blocks.count - 4, 0);
+        int when = EARLY ? max(blocks.count - 2, 0) : blocks.count - 1;
         if (blocks.count == 0) copy_queries(next);
         #pragma unroll 1
         for (int i = 0; i < blocks.count; i++) {
+            if (i == ask) next = counter.next();
             copy_rows(s.k, maps.k, s.k_full, s.k_empty, t, blocks.key(i));
             copy_rows(s.v, maps.v, s.v_full, s.v_empty, t, blocks.key(i));
             ring.next();
@@ -125,6 +129,16 @@ template <class F> DEVICE void flash_produce(const FlashShared& s, const Maps& m
         }
         id = next;
     }
+}
+
+// 2^x by multiplication, as exact as power2 but for results below the smallest normal number; x is below 128. Exponentials have a
+// unit of their own, four lanes wide; where it is the bottleneck, some of them are made this way.
+DEVICE float power2_fma(float x) {
+    constexpr float MAGIC = 12582912.0f; // 1.5 * 2^23: adding it rounds to an integer
+    asm("max.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(-127.0f));
+    float t = x + MAGIC, f = x - (t - MAGIC), p = 0.00132763153f;
+    p = fmaf(p, f, 0.00967551675f), p = fmaf(p, f, 0.0555071346f), p = fmaf(p, f, 0.240221202f), p = fmaf(p, f, 0.693146944f), p = fmaf(p, f, 1.0f);
+    return __int_as_float(__float_as_int(p) + (__float_as_int(t) << 23));
 }
 
 // Two rows of a thread, 8 apart: logits become weights 2^(logit - high), whose sum is `total`. `high` lags behind the maximum by
@@ -156,7 +170,8 @@ struct RowPair {
                 #pragma unroll
                 for (int e = 0; e < 2; e++) {
                     float& x = s[4 * n + 2 * h + e];
-                    x = power2(fmaf(x, scale, -base));
+                    x = fmaf(x, scale, -base);
+                    x = BY_FMA > 0 && n % BY_FMA == BY_FMA - 1 ? power2_fma(x) : power2(x);
                     sums[e] += x;
                 }
             }
@@ -238,11 +253,14 @@ template <class F> DEVICE void flash_consume(const FlashShared& s, int group, F 
     u32 p[PARTS][4];
     RowPair rows;
     int at = group; // which place the queries are in
+    u32 own[IN_REGISTERS ? STEPS : 1][4]; // or their part of the thread
     auto multiply_keys = [&](int stage) {
         u8 *q = s.q + at * Q_BYTES, *k = s.k + stage * KV_BYTES;
         #pragma unroll
         for (int i = 0; i < STEPS; i++) {
-            wgmma<q_t>(logits, along_k(q + i / 4 * Q_CHUNK) + i % 4 * 2, along_k(k + i / 4 * KV_CHUNK) + i % 4 * 2, i > 0);
+            u64 keys = along_k(k + i / 4 * KV_CHUNK) + i % 4 * 2;
+            if constexpr (IN_REGISTERS) wgmma_rs<q_t>(logits, own[i], keys, i > 0);
+            else wgmma<q_t>(logits, along_k(q + i / 4 * Q_CHUNK) + i % 4 * 2, keys, i > 0);
         }
         wgmma_commit();
     };
@@ -254,6 +272,10 @@ template <class F> DEVICE void flash_consume(const FlashShared& s, int group, F 
     };
     auto release = [&](u64* empty) {
         if (thread == 0) barrier_arrive(empty);
+    };
+    auto release_queries = [&] {
+        __syncwarp();
+        if (lane == 0) barrier_arrive(s.q_empty + at);
     };
     auto round_weights = [&] {
         #pragma unroll
@@ -285,11 +307,22 @@ template <class F> DEVICE void flash_consume(const FlashShared& s, int group, F 
             barrier_wait(s.q_full + at, place.phase);
             place.next();
             int id = __reduce_max_sync(~0u, s.tile[at]);
-            if (id < 0 || Blocks(tile_of(id)).count > 0) return id;
-            named_barrier(1 + group, 128); // all have read what tile this is
-            release(s.q_empty + at);
-            Tile t = tile_of(id);
-            flash_write_nothing(t, t.first + inside);
+            bool any = id < 0 || Blocks(tile_of(max(id, 0))).uniform().count > 0;
+            if (!any) {
+                release_queries();
+                Tile t = tile_of(id);
+                flash_write_nothing(t, t.first + inside);
+                continue;
+            }
+            if (IN_REGISTERS) {
+                int row = thread / 32 * 16 + lane % 16;
+                #pragma unroll
+                for (int i = 0; i < (IN_REGISTERS ? STEPS : 0); i++) {
+                    ldmatrix4(own[i], s.q + at * Q_BYTES + i / 4 * Q_CHUNK + row * 128 + (((i % 4 * 2 + lane / 16) ^ row % 8) * 16));
+                }
+                release_queries();
+            }
+            return id;
         }
     };
     Blocks blocks;
@@ -305,7 +338,7 @@ template <class F> DEVICE void flash_consume(const FlashShared& s, int group, F 
         multiply_values(last.stage, add);
         wgmma_wait<1>(); // the logits
         release(s.k_empty + ring.stage);
-        if (i == blocks.count - 1) release(s.q_empty + at);
+        if (!IN_REGISTERS && i == blocks.count - 1) release_queries();
         if (masked) mask(id, blocks.key(i));
         if constexpr (fresh.value) rows.clear();
         rows.meet(logits, by, scale);
@@ -326,7 +359,7 @@ template <class F> DEVICE void flash_consume(const FlashShared& s, int group, F 
         multiply_keys(ring.stage);
         wgmma_wait<0>();
         release(s.k_empty + ring.stage);
-        if (blocks.count == 1) release(s.q_empty + at);
+        if (!IN_REGISTERS && blocks.count == 1) release_queries();
         mask(id, blocks.key(0));
         rows.clear();
         rows.meet(logits, by, scale);
@@ -349,8 +382,8 @@ template <class F> DEVICE void flash_consume(const FlashShared& s, int group, F 
         for (int i = 1; i < blocks.count; i++) step(id, i, i > 1, i < from || i >= to, Bool<false>{});
         int done = id, add = blocks.count > 1;
         RowPair finished = rows;
-        if (AHEAD > 1) id = next_tile();
-        if (AHEAD > 1 && id >= 0) {
+        if (EARLY) id = next_tile();
+        if (EARLY && id >= 0) {
             blocks = Blocks(tile_of(id)).uniform();
             step(id, 0, add, true, Bool<true>{});
         } else {
@@ -363,8 +396,8 @@ template <class F> DEVICE void flash_consume(const FlashShared& s, int group, F 
         }
         Tile t = tile_of(done);
         flash_write(t, o, finished, t.first + inside);
-        if (AHEAD == 1) id = next_tile();
+        if (!EARLY) id = next_tile();
         if (id < 0) return;
-        if (AHEAD == 1) begin(id);
+        if (!EARLY) begin(id);
     }
 }

@@ -5,12 +5,15 @@
 // kmark: require d<=256&&d%8==0
 // kmark: constants d
 // kmark: let GROUPS = sq<=64?1:d<=64&&ceil(sq,192)*15<=ceil(sq,128)*12?3:2
-// kmark: let BN = d<=64?128:d<=128?(causal||window>0?128:160):80
+// kmark: let IN_REGISTERS = d>64&&d<=128
+// kmark: let BN = d<=128?128:d<=192?112:80
+// kmark: let BY_FMA = d<=64?4:0
 // kmark: let ROW = ceil(d,64)*128
-// kmark: let AHEAD = d<=192?2:1
+// kmark: let AHEAD = d<=64?2:1
 // kmark: let STAGES = min(4,(max_shared-2048-AHEAD*GROUPS*64*ROW)/(2*BN*ROW))
 // kmark: let TILES = ceil(sq,64*GROUPS)*hq*b
-// kmark: let SECTION = max(1,min(b*hkv,l2/2/(sk*d*4)))*(hq/hkv)
+// kmark: let WIDE = max(l2/2/(sk*d*4),ceil(4*sms,ceil(sq,64*GROUPS)*(hq/hkv)))
+// kmark: let SECTION = ceil(b*hkv,ceil(b*hkv,max(WIDE,1)))*(hq/hkv)
 // kmark: map q = q box=64,64,1,1 dims=d,sq,hq,b strides=layout.bshd?hq*q.pitch:q.pitch,layout.bshd?q.pitch:sq*q.pitch,hq*sq*q.pitch swizzle=128
 // kmark: map k = k box=64,BN,1,1 dims=d,sk,hkv,b strides=layout.bshd?hkv*k.pitch:k.pitch,layout.bshd?k.pitch:sk*k.pitch,hkv*sk*k.pitch swizzle=128
 // kmark: map v = v box=64,BN,1,1 dims=d,sk,hkv,b strides=layout.bshd?hkv*v.pitch:v.pitch,layout.bshd?v.pitch:sk*v.pitch,hkv*sk*v.pitch swizzle=128
