@@ -16,6 +16,8 @@ constexpr int Q_BYTES = CHUNKS * Q_CHUNK, KV_BYTES = CHUNKS * KV_CHUNK;
 constexpr int FLASH_THREADS = 128 * (GROUPS + 1);
 // Whether there is a place for the next tile's queries while this one's are multiplied.
 constexpr bool EARLY = AHEAD > 1 || IN_REGISTERS;
+// Whether a tile is written beneath the next one's second logits: not where registers are short.
+constexpr bool LATE = EARLY && !BOUND_LOW;
 
 template <bool V> struct Bool { static constexpr bool value = V; };
 
@@ -325,6 +327,15 @@ template <class F> DEVICE void flash_consume(const FlashShared& s, int group, F 
             return id;
         }
     };
+    // The tile before: what is left of it is to be written before its sums are overwritten.
+    int done = -1;
+    RowPair finished;
+    auto write_finished = [&] {
+        if (done < 0) return;
+        Tile t = tile_of(done);
+        flash_write(t, o, finished, t.first + inside);
+        done = -1;
+    };
     Blocks blocks;
     // Block i of tile `id`, while the values of the block before are weighed; `add` them to those before.
     auto step = [&](int id, int i, int add, bool masked, auto fresh) {
@@ -333,6 +344,7 @@ template <class F> DEVICE void flash_consume(const FlashShared& s, int group, F 
         barrier_wait(s.k_full + ring.stage, ring.phase);
         wgmma_fence();
         multiply_keys(ring.stage);
+        if (LATE) write_finished();
         barrier_wait(s.v_full + last.stage, last.phase);
         wgmma_fence();
         multiply_values(last.stage, add);
@@ -380,13 +392,14 @@ template <class F> DEVICE void flash_consume(const FlashShared& s, int group, F 
         }
         #pragma unroll 1
         for (int i = 1; i < blocks.count; i++) step(id, i, i > 1, i < from || i >= to, Bool<false>{});
-        int done = id, add = blocks.count > 1;
-        RowPair finished = rows;
+        int add = blocks.count > 1, old = id;
+        RowPair sums = rows;
         if (EARLY) id = next_tile();
         if (EARLY && id >= 0) {
             blocks = Blocks(tile_of(id)).uniform();
             step(id, 0, add, true, Bool<true>{});
         } else {
+            if (LATE) write_finished();
             barrier_wait(s.v_full + ring.stage, ring.phase);
             wgmma_fence();
             multiply_values(ring.stage, add);
@@ -394,8 +407,8 @@ template <class F> DEVICE void flash_consume(const FlashShared& s, int group, F 
             release(s.v_empty + ring.stage);
             ring.next();
         }
-        Tile t = tile_of(done);
-        flash_write(t, o, finished, t.first + inside);
+        done = old, finished = sums;
+        if (!LATE || id < 0) write_finished();
         if (!EARLY) id = next_tile();
         if (id < 0) return;
         if (!EARLY) begin(id);

@@ -469,7 +469,7 @@ fn nvrtc() -> PathBuf {
     }
 }
 
-const HOPPER_PRODUCTS: &str = r#"
+const HOPPER_FORMS: &str = r#"
 [[cases]]
 op = "gemm"
 dtype = "bf16"
@@ -492,26 +492,56 @@ op = "grouped-gemm"
 dtype = ["bf16", "f8e4m3"]
 form = ["contiguous", "masked"]
 configs = ["4x1024x4096x2048", "5x200x576x512"]
+[[cases]]
+op = "attention"
+dtype = "bf16"
+causal = ["no", "yes"]
+configs = ["2x16x16x4096x4096x128"]
+[[cases]]
+op = "attention"
+dtype = "f16"
+lse = "yes"
+configs = ["2x16x16x4096x4096x64", "1x2x2x50x100x256"]
+[[cases]]
+op = "attention"
+dtype = "bf16"
+causal = "yes"
+window = 100
+configs = ["2x16x16x4096x4096x128", "2x16x16x4096x4096x64"]
+[[cases]]
+op = "attention-bwd"
+dtype = "f16"
+layout = "bshd"
+configs = ["2x16x16x4096x4096x128", "2x16x16x4096x4096x64"]
+[[cases]]
+op = "attention-bwd"
+dtype = "bf16"
+causal = "yes"
+configs = ["2x16x16x4096x4096x128"]
+[[cases]]
+op = "mla-decode"
+dtype = "bf16"
+configs = ["64x4096x128", "4x200x16"]
 "#;
 
 /// Without errors or warnings, and for Ampere and Hopper without spills: every kernel; oracles in one dtype, and for the
-/// other architectures fewer dtypes, hardly optimised. Kernels for Hopper alone in the forms that large products take there:
+/// other architectures fewer dtypes, hardly optimised. Kernels for Hopper alone in the forms that they take there:
 /// no product is serialised.
 /// (Every case of `smoke` was compiled for Hopper by the run in `evidence/`, whose test looks at spills.)
 #[test]
 fn every_kernel_compiles_for_every_architecture() {
     let folder = nvrtc();
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled");
-    let products = Path::new(env!("CARGO_TARGET_TMPDIR")).join("products.toml");
-    std::fs::write(&products, HOPPER_PRODUCTS).unwrap();
-    let [products, example] =
-        [products.to_str().unwrap(), concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/gemm_wgmma.cu")];
+    let forms = Path::new(env!("CARGO_TARGET_TMPDIR")).join("forms.toml");
+    std::fs::write(&forms, HOPPER_FORMS).unwrap();
+    let [forms, example] =
+        [forms.to_str().unwrap(), concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/gemm_wgmma.cu")];
     let for_hopper =
         ["--impl", "cuda/02*", "--impl", "cuda/03*", "--impl", "cuda/04*", "--arch", "sm_90a", "--no-oracles"];
     for args in [
         &["build", every_dtype(), "--arch", "sm_90a", "--no-oracles"][..],
         &["build", every_dtype(), "--arch", "sm_90a", "--no-kernels", "--dtype", "bf16", "--quick"],
-        &[&["build", products][..], &for_hopper].concat(),
+        &[&["build", forms][..], &for_hopper].concat(),
         &[
             "build",
             "gemm",
