@@ -130,6 +130,11 @@ pub enum Reply {
 }
 
 impl Reply {
+    /// A reply of its line, for a host that is not compiled to be fast.
+    pub fn parse(line: &[u8]) -> serde_json::Result<Reply> {
+        serde_json::from_slice(line)
+    }
+
     /// Time the worker spent on the request by its own account.
     pub fn busy_ns(&self) -> u64 {
         match self {

@@ -1,7 +1,7 @@
 //! Which device a command runs on: what was typed, what there is, and how a worker opens it.
 
 use crate::env;
-use crate::error::{Error, Result};
+use kmark_core::error::{Error, Result};
 use kmark_core::record::DeviceId;
 use kmark_core::spelling::unknown;
 use kmark_device::cpu::Cpu;

@@ -1,6 +1,7 @@
 //! Facts about this machine, read from where the system keeps them.
 
 use indexmap::IndexMap;
+use kmark_core::units;
 use kmark_device::cuda::{Driver, Nvml, jit::Jit};
 use std::fs::read_to_string;
 
@@ -56,8 +57,8 @@ pub fn facts(gpu: Option<usize>) -> IndexMap<String, String> {
     put("kernel", read_to_string("/proc/sys/kernel/osrelease").ok().map(|s| s.trim().to_string()));
     put("cpu", Some(cpu_name()));
     put("threads", std::thread::available_parallelism().ok().map(|n| n.to_string()));
-    put("memory", total_memory().map(crate::units::bytes));
-    put("last_level_cache", last_level_cache().map(crate::units::bytes));
+    put("memory", total_memory().map(units::bytes));
+    put("last_level_cache", last_level_cache().map(units::bytes));
     put(
         "governor",
         read_to_string("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").ok().map(|s| s.trim().into()),
@@ -84,7 +85,7 @@ pub fn gpu_facts(ordinal: usize) -> IndexMap<String, String> {
     put("gpu", driver.device_name(device).ok());
     let uuid = driver.device_uuid(device).ok();
     put("gpu_uuid", uuid.clone());
-    put("gpu_memory", driver.total_memory(device).ok().map(crate::units::bytes));
+    put("gpu_memory", driver.total_memory(device).ok().map(units::bytes));
     put("cuda_driver", Some(format!("{}.{}", driver.version.0, driver.version.1)));
     put("nvrtc", Jit::nvrtc().ok().map(|n| format!("{}.{} ({})", n.version.0, n.version.1, n.path)));
     if let Ok(nvml) = Nvml::get() {

@@ -1,7 +1,7 @@
 //! Impls by name: those in this program, and kernels in files.
 
-use crate::error::{Error, Result};
 use crate::faults;
+use kmark_core::error::{Error, Result};
 use kmark_device::Impl;
 use kmark_ops::Entry;
 use kmark_ops::cuda::UserKernel;

@@ -4,9 +4,7 @@
 mod cheats;
 pub mod device;
 pub mod env;
-pub mod error;
 pub mod faults;
 pub mod impls;
 pub mod seal;
-pub mod units;
 pub mod worker;

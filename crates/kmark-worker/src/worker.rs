@@ -2,10 +2,10 @@
 //! moment without harm to the host; it prints nothing of its own. A Python process serves its family with the same code.
 
 use crate::device::Choice;
-use crate::error::{Error, Result};
 use crate::impls;
 use crate::seal::{Key, Seal, Way};
 use kmark_core::case::Case;
+use kmark_core::error::{Error, Result};
 use kmark_core::record::{Mode, Status, Times};
 use kmark_core::stop::Stop;
 use kmark_core::wire::{PROTOCOL, Reply, Request};

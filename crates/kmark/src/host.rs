@@ -218,7 +218,7 @@ impl Worker {
                 let shown = || String::from_utf8_lossy(&line[..line.len().min(80)]).trim_end().to_string();
                 let reply = match incoming.open(&line) {
                     Some(text) => {
-                        serde_json::from_slice(text).map_err(|e| format!("the worker spoke nonsense: {e}: {}", shown()))
+                        Reply::parse(text).map_err(|e| format!("the worker spoke nonsense: {e}: {}", shown()))
                     }
                     None => Err(format!("something wrote to the worker's pipe: {}", shown())),
                 };

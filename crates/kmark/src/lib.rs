@@ -5,23 +5,20 @@ mod baselines;
 mod bench;
 mod cli;
 mod cmd;
-mod compare;
-mod history;
 mod host;
 mod log;
-mod merge;
 mod plan;
 mod possible;
 mod processes;
 mod provenance;
 mod python;
-mod report;
 mod roofs;
-mod store;
 mod suite;
 mod turn;
 
-use kmark_worker::{device, env, error, faults, impls, seal, units, worker};
+use kmark_core::{error, units};
+use kmark_records::{compare, history, merge, report, shown, store};
+use kmark_worker::{device, env, faults, impls, seal, worker};
 
 use clap::Parser;
 use cli::{Cli, Command};

@@ -3,9 +3,9 @@
 use super::{print, print_text, say};
 use crate::cli::HistoryArgs;
 use crate::error::{Error, Result};
-use crate::history::{by_case, by_op, slim};
+use crate::history::{by_case, by_op, load};
 use crate::report::{Options, history as report};
-use crate::store::{Loaded, folders_below, load_as};
+use crate::store::{Loaded, folders_below};
 use kmark_core::record::Record;
 use kmark_core::spelling::matches;
 
@@ -13,7 +13,7 @@ pub fn run(args: HistoryArgs) -> Result<u8> {
     let mut runs: Vec<Loaded> = Vec::new();
     for path in &args.dirs {
         for folder in folders_below(path)? {
-            match load_as(&folder, |_, r| slim(r), |_| {}) {
+            match load(&folder) {
                 Ok(run) => runs.push(run),
                 // One among many that was cut off does not hide the others.
                 Err(e) if folder != *path => say(&format!("left out: {e}")),

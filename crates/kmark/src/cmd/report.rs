@@ -3,15 +3,10 @@
 use super::{print, print_text};
 use crate::cli::ReportArgs;
 use crate::error::{Error, Result};
-use crate::report::against::judge;
 use crate::report::columns::{self, Column};
-use crate::report::keep::Kept;
 use crate::report::rows::Row;
-use crate::report::{File, Format, Options, Render, RunData, UNITS, chosen, format};
-use crate::store::{Loaded, folders, load_as};
-use indexmap::IndexSet;
-use kmark_core::record::Record;
-use kmark_core::run::Run;
+use crate::report::{File, Options, Render, RunData, UNITS, format};
+use crate::shown;
 use kmark_core::spelling::unknown;
 use std::io::Write;
 use std::path::Path;
@@ -24,7 +19,7 @@ pub fn run(args: ReportArgs) -> Result<u8> {
     if args.dark && format.name != "png" {
         return Err(Error::usage("--dark is for --format png; svg and html follow their reader's mode"));
     }
-    let mut loaded = load(&args, format)?;
+    let mut loaded = shown::rows(&args.runs, &format.keep, args.baseline.as_deref(), &args.filter)?;
     let kept: Vec<Vec<Row>> = loaded.iter_mut().map(|l| std::mem::take(&mut l.records)).collect();
     let mut runs: Vec<RunData> = Vec::new();
     for (l, rows) in loaded.iter().zip(kept) {
@@ -63,36 +58,6 @@ fn write_all(dir: &Path, files: &[File]) -> Result<()> {
     }
     let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
     print(&(names.join("\n") + "\n"))
-}
-
-/// The rows of all runs, compared and then filtered: a baseline counts even where it is not shown.
-fn load(args: &ReportArgs, format: &Format) -> Result<Vec<Loaded<Row>>> {
-    let (mut runs, mut kept) = (Vec::new(), Kept::default());
-    for path in &args.runs {
-        for folder in folders(path)? {
-            let name = folder.display().to_string();
-            let new = |run: &Run, r: Record| Row::new(&name, run, &r, &format.keep);
-            runs.push(load_as(&folder, new, |row| kept.settle(row, &format.keep, chosen(row, &args.filter)))?);
-        }
-    }
-    if let Some(name) = &args.baseline {
-        let known: IndexSet<&str> = runs.iter().flat_map(|l| &l.records).map(|r| r.impl_name.as_str()).collect();
-        if !known.contains(name.as_str()) {
-            return Err(Error::usage(unknown("baseline", name, known)));
-        }
-    }
-    for l in &mut runs {
-        judge(&mut l.records, args.baseline.as_deref().or(l.run.settings.baseline.as_deref()));
-    }
-    if !args.filter.is_empty() {
-        for l in &mut runs {
-            l.records.retain(|r| chosen(r, &args.filter));
-        }
-        if runs.iter().all(|l| l.records.is_empty()) {
-            return Err(Error::usage(format!("no row is like --filter {}", args.filter.join(" --filter "))));
-        }
-    }
-    Ok(runs)
 }
 
 /// Sorts the rows as asked, and says how they are shown.

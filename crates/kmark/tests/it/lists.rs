@@ -286,7 +286,7 @@ fn recipes_for_suites_and_formats_hold() {
     let recipe = told.split("## To add a report format").nth(1).unwrap();
     let signature = recipe.split("`pub fn render").nth(1).unwrap().split('`').next().unwrap();
     let row = recipe.split("```rust\n").nth(1).unwrap().split("```").next().unwrap().replace("org", "csv");
-    let code = |file: &str| std::fs::read_to_string(format!("src/report/{file}.rs")).unwrap();
+    let code = |file: &str| std::fs::read_to_string(format!("../kmark-records/src/report/{file}.rs")).unwrap();
     assert!(code("csv").contains(&format!("pub fn render{signature}")), "{signature}");
     assert!(code("mod").contains(row.trim_end()), "{row}");
 }

@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_page_says_what_it_leaves_out() {
-        let run = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/run");
+        let run = concat!(env!("CARGO_MANIFEST_DIR"), "/../kmark/tests/data/run");
         let loaded = crate::store::load(run.as_ref()).unwrap();
         let data = RunData::new("a", &loaded.run, &loaded.records, None);
         let all = data.rows.len();

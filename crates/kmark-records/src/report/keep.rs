@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn later_rows_keep_less_and_what_is_not_shown_nothing() {
-        let run = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/run");
+        let run = concat!(env!("CARGO_MANIFEST_DIR"), "/../kmark/tests/data/run");
         let loaded = crate::store::load(run.as_ref()).unwrap();
         let keep = Keep { samples: 50, later: 5, rows: MOST_SAMPLED + 2, behind: Some(|_, r, _| r.impl_name.clone()) };
         let mut kept = Kept::default();

@@ -2,12 +2,14 @@
 //! Numbers and words only; nothing is printed here.
 
 use crate::compare::{Difference, Key, Outcome, Ratio, Rows, differences, row};
-use crate::store::Loaded;
+use crate::error::Result;
+use crate::store::{Loaded, load_as};
 use indexmap::IndexMap;
 use kmark_core::record::{Mode, Record};
 use kmark_core::run::Git;
 use kmark_core::stats::{geomean, midmean};
 use serde::Serialize;
+use std::path::Path;
 
 /// One case and impl, or all cases of an op and an impl, over time.
 #[derive(Serialize)]
@@ -59,8 +61,13 @@ pub struct Change {
     pub note: String,
 }
 
-/// Of a record what a history needs: one sample of each visit, which is the visit's time.
-pub fn slim(mut r: Record) -> Record {
+/// Reads a run; of its records stays what a history needs.
+pub fn load(folder: &Path) -> Result<Loaded> {
+    load_as(folder, |_, r| slim(r), |_| {})
+}
+
+/// One sample of each visit, which is the visit's time.
+fn slim(mut r: Record) -> Record {
     let samples = std::mem::take(&mut r.samples_ns);
     let mut rest = samples.as_slice();
     for visit in &mut r.visits {

@@ -1,6 +1,6 @@
 //! Errors as users meet them: one line and an exit code.
 
-use kmark_core::record::Status;
+use crate::record::Status;
 use std::fmt;
 
 /// Exit codes that scripts may rely on.
