@@ -57,6 +57,19 @@ pub struct Git {
     pub dirty: bool,
 }
 
+/// One of several GPUs of a run: its limits are its own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Gpu {
+    pub device: DeviceId,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub calibration: Option<Calibration>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub roofs: Option<Roofs>,
+    /// Why there are none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub no_roofs: Option<String>,
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Run {
     pub schema: u32,
@@ -69,8 +82,15 @@ pub struct Run {
     pub finished: Option<String>,
     pub command: Vec<String>,
     pub selection: Vec<String>,
+    /// The part of the selection that this run is, such as 2/8; absent where it is all of it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub shard: Option<String>,
     pub settings: Settings,
+    /// The first of them, where there are several.
     pub device: DeviceId,
+    /// Every GPU of a run on several, the first included.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub gpus: Vec<Gpu>,
     pub environment: IndexMap<String, String>,
     /// Name of the machine, unless it was to be left out.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -96,6 +116,14 @@ pub struct Run {
 }
 
 impl Run {
+    /// The limits of the device that a record is of.
+    pub fn roofs_of(&self, device: &DeviceId) -> Option<&Roofs> {
+        match self.gpus.iter().find(|g| g.device == *device) {
+            Some(gpu) => gpu.roofs.as_ref(),
+            None => self.roofs.as_ref(),
+        }
+    }
+
     pub fn validate(&self) -> Result<(), String> {
         if self.schema != SCHEMA {
             return Err(format!("schema {} is not {SCHEMA}, the version this kmark reads", self.schema));

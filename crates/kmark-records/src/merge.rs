@@ -30,21 +30,31 @@ pub fn merge(paths: &[PathBuf]) -> Result<Merged> {
 }
 
 pub fn write(merged: &Merged, out: &Path) -> Result<()> {
-    if std::fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_some()) {
-        return Err(Error::usage(format!("--out {} exists and is not empty", out.display())));
-    }
+    fresh(out)?;
     for (name, run) in merged {
         let (mut store, _) = Store::open(&out.join(name), &run.run, false)?;
         store.append(&run.records)?;
     }
-    // Last: what was cut off before is no merged folder.
+    seal(out)
+}
+
+/// A folder to merge into holds nothing yet.
+pub fn fresh(out: &Path) -> Result<()> {
+    if std::fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_some()) {
+        return Err(Error::usage(format!("--out {} exists and is not empty", out.display())));
+    }
+    std::fs::create_dir_all(out).map_err(|e| Error::usage(format!("--out {}: {e}", out.display())))
+}
+
+/// Comes last: what was cut off before is no merged folder.
+pub fn seal(out: &Path) -> Result<()> {
     std::fs::write(out.join(MERGED), format!("{{\"schema\": {SCHEMA}}}\n"))
         .map_err(|e| Error::usage(format!("--out {}: {e}", out.display())))
 }
 
 /// What a run is called: its GPU, its start, and a hash of everything that was the same from its beginning to its end;
 /// driver, GPU and settings are among it.
-fn name(run: &Run) -> String {
+pub fn name(run: &Run) -> String {
     let what = (&run.kmark, &run.started, &run.command, &run.selection, &run.settings, &run.device, &run.environment);
     let hash = blake3::hash(serde_json::to_string(&what).expect("plain data").as_bytes()).to_hex();
     let plain = |text: &str| text.replace(|c: char| !c.is_ascii_alphanumeric() && c != '-', "_");

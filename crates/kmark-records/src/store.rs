@@ -10,8 +10,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-const RUN: &str = "run.json";
-const RECORDS: &str = "records.jsonl";
+pub const RUN: &str = "run.json";
+pub const RECORDS: &str = "records.jsonl";
 /// What tells a folder of merged runs from any other.
 pub const MERGED: &str = "merged.json";
 /// What run.json is called while it is being written.
@@ -158,6 +158,13 @@ pub fn load_as<T: Send>(
     Ok(Loaded { name: dir.display().to_string(), run, records })
 }
 
+/// A run that may be going on, or was cut off: what `keep` makes of its whole lines.
+pub fn load_whole<T: Send>(dir: &Path, keep: impl Fn(Record) -> T + Sync) -> Result<Loaded<T>> {
+    let run = read_run(dir)?;
+    let (records, _) = read_records(&dir.join(RECORDS), true, keep, |_| {})?;
+    Ok(Loaded { name: dir.display().to_string(), run, records })
+}
+
 /// The folders of the runs at `path`: itself, or those in it where `kmark merge` made it.
 pub fn folders(path: &Path) -> Result<Vec<PathBuf>> {
     if !path.join(MERGED).exists() {
@@ -184,7 +191,7 @@ pub fn folders_below(path: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-fn read_run(dir: &Path) -> Result<Run> {
+pub fn read_run(dir: &Path) -> Result<Run> {
     let path = dir.join(RUN);
     let bad = |what: String| Error::usage(format!("{}: {what}", path.display()));
     let file = File::open(&path).map_err(|e| bad(format!("{e}; is this the folder of a run?")))?;

@@ -30,6 +30,15 @@ impl Choice {
         }
     }
 
+    /// The kind of device that a word asks for on another machine: the CPU, or the first GPU.
+    pub fn expected(word: &str) -> Result<Choice> {
+        match word {
+            "cpu" => Ok(Choice::Cpu),
+            w if w == "cuda" || w.starts_with("cuda:") => Ok(Choice::Cuda(0)),
+            w => Err(Error::usage(unknown("device", w, ["auto", "cpu", "cuda"]))),
+        }
+    }
+
     fn checked(self) -> Result<Choice> {
         let Choice::Cuda(ordinal) = self else { return Ok(self) };
         match gpus() {

@@ -1,9 +1,12 @@
 //! What may be typed. Meaning is given to it in `plan` and `cmd`.
 
 mod baselines;
+mod fleet;
 mod help;
 
 pub use self::baselines::*;
+pub use self::fleet::*;
+use crate::shard::Shard;
 use crate::units::{parse_duration, parse_fraction};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use kmark_core::tally::Grade;
@@ -41,6 +44,12 @@ pub enum Command {
     History(HistoryArgs),
     /// Put runs of several machines, GPUs or libraries into one folder, which report and compare take like a run
     Merge(MergeArgs),
+    /// Hand a run to a Slurm cluster as an array of tasks; resubmit what did not get done
+    Submit(SubmitArgs),
+    /// Show the tasks of a submitted run: their states, cases done, failures, time left
+    Status(StatusArgs),
+    /// Put what the tasks of a submitted run have recorded into one folder
+    Collect(CollectArgs),
     /// Measure the machine's limits: memory traffic in four patterns, matrix products by dtype
     Roofline(RooflineArgs),
     /// Python libraries to compare with: show, check, install or pack their pinned environments
@@ -51,6 +60,8 @@ pub enum Command {
     Schema(SchemaArgs),
     /// Print a completion script for a shell
     Completions(CompletionsArgs),
+    #[command(hide = true)]
+    Task(TaskArgs),
     #[command(hide = true)]
     Worker(WorkerArgs),
 }
@@ -119,9 +130,9 @@ impl From<Asked> for Grade {
     }
 }
 
+/// What is measured, and how: of a run, here or on a cluster.
 #[derive(Args)]
-#[command(after_help = help::RUN)]
-pub struct RunArgs {
+pub struct Measure {
     #[command(flatten)]
     pub selection: Selection,
     /// The impl that speed-ups refer to [default: the fastest that is not ours, else the plainest of ours]
@@ -148,15 +159,6 @@ pub struct RunArgs {
     /// `auto` (until steady) or a time
     #[arg(long, default_value = "auto", value_name = "auto|TIME")]
     pub warmup: String,
-    /// Folder for run.json and records.jsonl [default: a new one in kmark-runs]
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
-    /// Resume the interrupted run in --out
-    #[arg(long, requires = "out")]
-    pub resume: bool,
-    /// Show cases, impls and how long it may take; run nothing
-    #[arg(long, conflicts_with = "resume")]
-    pub dry_run: bool,
     /// Do not measure the machine's limits; rows have no share of a roof then
     #[arg(long)]
     pub no_roofs: bool,
@@ -169,15 +171,35 @@ pub struct RunArgs {
     /// Time without checking; the records say `unverified`
     #[arg(long)]
     pub skip_verify: bool,
+    /// Show where Python exceptions came from
+    #[arg(long, short)]
+    pub verbose: bool,
+}
+
+#[derive(Args)]
+#[command(after_help = help::RUN)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub measure: Measure,
+    /// Only a part of the cases, for one of several machines: 2/8 is the second of eight. Each case falls into one part,
+    /// wherever it is asked, with all its impls; parts take about as long as each other
+    #[arg(long, value_name = "I/N", value_parser = Shard::parse)]
+    pub shard: Option<Shard>,
+    /// Folder for run.json and records.jsonl [default: a new one in kmark-runs]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Resume the interrupted run in --out
+    #[arg(long, requires = "out")]
+    pub resume: bool,
+    /// Show cases, impls and how long it may take; run nothing
+    #[arg(long, conflicts_with = "resume")]
+    pub dry_run: bool,
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
     /// No progress, no table
     #[arg(long, short)]
     pub quiet: bool,
-    /// Show where Python exceptions came from
-    #[arg(long, short)]
-    pub verbose: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -191,6 +213,10 @@ pub enum Cache {
 pub struct VerifyArgs {
     #[command(flatten)]
     pub selection: Selection,
+    /// Only a part of the cases, for one of several machines: 2/8 is the second of eight. Each case falls into one part,
+    /// wherever it is asked, with all its impls; parts take about as long as each other
+    #[arg(long, value_name = "I/N", value_parser = Shard::parse)]
+    pub shard: Option<Shard>,
     /// Instead of the impls, run wrong variants of them: the gate must reject every one
     #[arg(long)]
     pub mutants: bool,

@@ -5,6 +5,7 @@ mod baselines;
 mod bench;
 mod cli;
 mod cmd;
+mod fleet;
 mod host;
 mod log;
 mod plan;
@@ -13,6 +14,8 @@ mod processes;
 mod provenance;
 mod python;
 mod roofs;
+mod shard;
+mod slurm;
 mod suite;
 mod turn;
 
@@ -39,11 +42,15 @@ pub fn main() -> ExitCode {
         Command::Compare(args) => cmd::compare::run(args),
         Command::History(args) => cmd::history::run(args),
         Command::Merge(args) => cmd::merge::run(args),
+        Command::Submit(args) => cmd::submit::run(args),
+        Command::Status(args) => cmd::status::run(args),
+        Command::Collect(args) => cmd::collect::run(args),
         Command::Roofline(args) => cmd::roofline::run(args),
         Command::Baselines(args) => cmd::baselines::run(args, python::families),
         Command::Doctor(args) => cmd::doctor::run(args),
         Command::Schema(args) => cmd::schema::run(args),
         Command::Completions(args) => cmd::completions::run(args),
+        Command::Task(args) => cmd::task::run(args),
         Command::Worker(args) => worker::run(&args.family, &args.device),
     };
     cmd::exit(done)

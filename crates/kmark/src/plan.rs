@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::faults;
 use crate::impls::{impls_of, is_kernel_file, user_kernel};
 use crate::python;
+use crate::shard::{Shard, divide, expected_us};
 use crate::suite::{self, Suite, Sweep};
 use indexmap::{IndexMap, IndexSet};
 use kmark_core::case::Case;
@@ -13,7 +14,7 @@ use kmark_core::op::Op;
 use kmark_core::spelling::{matches, unknown};
 use kmark_device::Impl;
 use kmark_ops::Entry;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
 /// A case and the impls that will run it.
@@ -27,15 +28,24 @@ pub struct Plan {
     pub device: Choice,
     pub items: Vec<Planned>,
     /// The longest budget that a selected suite asks for.
-    pub budget: Option<Duration>,
+    pub budget: Duration,
+    /// Names of all impls, those of other shards included.
+    pub names: BTreeSet<&'static str>,
 }
 
-pub fn plan(selection: &Selection) -> Result<Plan> {
+/// What a row may take where nobody asks for anything else.
+const BUDGET: Duration = Duration::from_secs(2);
+
+pub fn plan(selection: &Selection, shard: Option<Shard>) -> Result<Plan> {
+    plan_on(selection, Choice::parse(&selection.device)?, shard)
+}
+
+/// The same for a device that need not be there.
+pub fn plan_on(selection: &Selection, device: Choice, shard: Option<Shard>) -> Result<Plan> {
     let (cases, budget) = cases(&selection.what, &selection.choice, selection.seed)?;
-    let device = Choice::parse(&selection.device)?;
     let users = users(&selection.impls, device)?;
     let with_python = check_patterns(&selection.impls, &cases, device)?;
-    let items = cases
+    let items: Vec<Planned> = cases
         .into_iter()
         .map(|case| {
             let entry = kmark_ops::find(&case.op).expect("cases are made of known ops");
@@ -49,7 +59,25 @@ pub fn plan(selection: &Selection) -> Result<Plan> {
         })
         .filter(|p: &Planned| !p.impls.is_empty())
         .collect();
-    Ok(Plan { device, items, budget })
+    let names = items.iter().flat_map(|p| p.impls.iter().copied().map(|i| i.name())).collect();
+    let mut plan = Plan { device, items, budget: budget.unwrap_or(BUDGET), names };
+    if let Some(shard) = shard {
+        let mut chosen = shards(&plan, shard.of).into_iter();
+        plan.items.retain(|_| chosen.next() == Some(shard.number - 1));
+        if plan.items.is_empty() {
+            return Err(Error::usage(format!(
+                "no case is left for --shard {shard}: there are fewer cases than shards"
+            )));
+        }
+    }
+    Ok(plan)
+}
+
+/// The shard that each case of a plan falls into, from 0, all its impls with it.
+pub fn shards(plan: &Plan, of: usize) -> Vec<usize> {
+    let cost = |p: &Planned| expected_us(p, plan.device, plan.budget);
+    let cases: Vec<(&str, u64)> = plan.items.iter().map(|p| (p.case.id.as_str(), cost(p))).collect();
+    divide(&cases, of)
 }
 
 /// Cases of these suites, changed and chosen, distinct, in order; and the longest budget that a suite asks for.

@@ -34,7 +34,7 @@ pub fn resume_command(typed: impl Iterator<Item = String>, dir: &Path) -> String
 }
 
 /// As a shell takes it.
-fn quoted(word: &str) -> String {
+pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./:=,%+".contains(c);
     if !word.is_empty() && word.chars().all(plain) { word.into() } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }

@@ -38,3 +38,20 @@ In CI: kmark run smoke --out new && kmark compare base new --threshold 3%
 Exit codes: 0 no regression; 3 something is slower; 4 cannot tell (--strict); 5 a result became wrong; 6 a case fails now.
 
 Variables: NO_COLOR: no colours.";
+
+pub const SUBMIT: &str = "\
+Examples:
+  kmark submit dsv3 --impl 'cuda/*' --slurm --partition gpu --gpus-per-node 1 --nodes 8 --time 2:00:00 --out /shared/dsv3
+  kmark submit smoke --whole --slurm --gpus-per-node 1 --nodes 200 --out /shared/fleet     every task runs all cases
+  kmark submit --resume /shared/dsv3                    resubmits what was cancelled, preempted or failed
+
+kmark, the folder that this is typed in and DIR must be on the nodes under the same names.
+
+Exit codes: 0 queued; 1 our own error; 2 wrong usage, or Slurm refuses.";
+
+pub const COLLECT: &str = "\
+Examples:
+  kmark collect /shared/dsv3 --wait && kmark report /shared/dsv3/collected
+
+Exit codes: 0 every case is there; 1 our own error; 2 wrong usage; 5 a wrong answer; 6 a case is missing or failed;
+7 nothing could be checked.";

@@ -3,6 +3,7 @@
 use super::{print, print_text, to_json};
 use crate::error::Result;
 use crate::plan::{Plan, Planned};
+use crate::shard::Shard;
 use crate::units;
 use kmark_core::run::Settings;
 use serde::Serialize;
@@ -10,6 +11,8 @@ use serde::Serialize;
 #[derive(Serialize)]
 struct Shown<'a> {
     device: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shard: Option<String>,
     cases: Vec<Line<'a>>,
     /// Pairs of a case and an impl that claims it.
     rows: usize,
@@ -25,10 +28,11 @@ struct Line<'a> {
     unsupported: Vec<&'a str>,
 }
 
-pub fn show(plan: &Plan, settings: &Settings, json: bool) -> Result<u8> {
+pub fn show(plan: &Plan, settings: &Settings, shard: Option<Shard>, json: bool) -> Result<u8> {
     let cases: Vec<Line> = plan.items.iter().map(line).collect();
     let rows = cases.iter().map(|c| c.impls.len()).sum();
-    let shown = Shown { device: plan.device.word(), cases, rows, sampling_ns: rows as u64 * settings.budget_ns };
+    let (device, shard) = (plan.device.word(), shard.map(|s| s.to_string()));
+    let shown = Shown { device, shard, cases, rows, sampling_ns: rows as u64 * settings.budget_ns };
     if json { print(&to_json(&shown)) } else { print_text(&shown.text(settings)) }?;
     Ok(0)
 }
@@ -51,7 +55,8 @@ impl Shown<'_> {
             text.push_str(&format!("{}  {}{not}\n", c.case, c.impls.join(", ")));
         }
         let (all, each) = (units::long(self.sampling_ns), units::time(settings.budget_ns as f64));
-        let counts = format!("{} cases, {} rows on {}", self.cases.len(), self.rows, self.device);
+        let shard = self.shard.as_ref().map(|s| format!(", shard {s}")).unwrap_or_default();
+        let counts = format!("{} cases, {} rows on {}{shard}", self.cases.len(), self.rows, self.device);
         let time = format!(
             "about {all} of sampling, {each} a row, more where launches take long; starting, compiling and checking come on top"
         );

@@ -3,6 +3,7 @@
 mod ahead;
 pub mod baselines;
 pub mod build;
+pub mod collect;
 pub mod compare;
 pub mod completions;
 pub mod doctor;
@@ -17,6 +18,9 @@ pub mod report;
 pub mod roofline;
 pub mod run;
 pub mod schema;
+pub mod status;
+pub mod submit;
+pub mod task;
 pub mod verify;
 
 use crate::cli::Cli;

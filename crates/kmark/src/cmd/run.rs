@@ -3,7 +3,7 @@
 use super::ahead::Ahead;
 use super::progress::Progress;
 use crate::bench::{Bench, Deadlines};
-use crate::cli::{Cache, RunArgs};
+use crate::cli::{Cache, Measure, RunArgs};
 use crate::device::Choice;
 use crate::error::{Error, Result};
 use crate::host::Workers;
@@ -21,16 +21,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-const DEFAULT_BUDGET: Duration = Duration::from_secs(2);
-
 pub fn run(args: RunArgs) -> Result<u8> {
-    let start = Instant::now();
-    let mut plan = plan(&args.selection)?;
-    let settings = settings(&args, &plan)?;
-    check_baseline(&args, &plan)?;
+    let plan = plan(&args.measure.selection, args.shard)?;
     if args.dry_run {
-        return super::dry_run::show(&plan, &settings, args.json);
+        check_baseline(&args.measure, &plan)?;
+        return super::dry_run::show(&plan, &settings(&args.measure, &plan)?, args.shard, args.json);
     }
+    run_plan(args, plan)
+}
+
+pub fn run_plan(args: RunArgs, mut plan: Plan) -> Result<u8> {
+    let start = Instant::now();
+    let settings = settings(&args.measure, &plan)?;
+    check_baseline(&args.measure, &plan)?;
     let mut run = describe(&args, &settings, &plan)?;
     let dir = args.out.clone().map_or_else(default_dir, Ok)?;
     let (mut store, earlier) = Store::open(&dir, &run, args.resume)?;
@@ -48,20 +51,20 @@ pub fn run(args: RunArgs) -> Result<u8> {
         busy(env::load(), std::thread::available_parallelism().ok()).into_iter().for_each(|line| super::say(&line));
     }
 
-    let _ahead = Ahead::start(&args.selection, if plan.items.is_empty() { Choice::Cpu } else { plan.device });
+    let _ahead = Ahead::start(&args.measure.selection, if plan.items.is_empty() { Choice::Cpu } else { plan.device });
     let mut progress = Progress::new(plan.items.iter().map(|p| p.impls.len()).collect(), args.quiet);
     let log = Arc::new(Log::new(dir.join(log::FILE)));
     let mut workers = Workers::new(plan.device, true);
     workers.log = Some(Arc::clone(&log));
     let mut phases = run.phases.unwrap_or_default();
     if !plan.items.is_empty() {
-        prepare(&mut workers, &plan, &mut run, &mut phases, &mut progress, !args.no_roofs)?;
+        prepare(&mut workers, &plan, &mut run, &mut phases, &mut progress, !args.measure.no_roofs)?;
         store.write_run(&run)?;
     }
     let mut bench = Bench {
         workers: &mut workers,
         settings: &settings,
-        deadlines: Deadlines::of(args.selection.deadline),
+        deadlines: Deadlines::of(args.measure.selection.deadline),
         roofs: run.roofs.clone(),
         phases,
     };
@@ -73,7 +76,7 @@ pub fn run(args: RunArgs) -> Result<u8> {
         for r in new.iter().filter(|r| r.status.is_failure()) {
             let why = r.message.lines().next().unwrap_or("");
             progress.failed(&format!("{}: {} {}: {why}", r.status.word(), r.case, r.impl_name));
-            if args.verbose && !r.traceback.is_empty() {
+            if args.measure.verbose && !r.traceback.is_empty() {
                 progress.note(r.traceback.trim_end());
             }
         }
@@ -88,7 +91,7 @@ pub fn run(args: RunArgs) -> Result<u8> {
     phases.worker_ns += workers.busy.as_nanos() as u64;
     run.phases = Some(phases);
     let name = dir.display().to_string();
-    let rows = RunData::new(&name, &run, &records, args.baseline.as_deref()).rows;
+    let rows = RunData::new(&name, &run, &records, args.measure.baseline.as_deref()).rows;
     run.noise_floor = noise(&rows);
     run.finished = Some(now());
     store.write_run(&run)?;
@@ -96,17 +99,17 @@ pub fn run(args: RunArgs) -> Result<u8> {
         super::say(&format!("what impls printed is in {}", path.display()));
     }
     show(&args, RunData { name: &name, run: &run, rows })?;
-    Ok(super::end(records.iter().map(|r| (r.status, r.message.as_str())), args.selection.strict))
+    Ok(super::end(records.iter().map(|r| (r.status, r.message.as_str())), args.measure.selection.strict))
 }
 
-fn settings(args: &RunArgs, plan: &Plan) -> Result<Settings> {
-    if args.graph && plan.device == Choice::Cpu {
+pub fn settings(measure: &Measure, plan: &Plan) -> Result<Settings> {
+    if measure.graph && plan.device == Choice::Cpu {
         return Err(Error::usage("--graph needs a CUDA device: the CPU has no graphs to replay"));
     }
-    if args.e2e && plan.device == Choice::Cpu {
+    if measure.e2e && plan.device == Choice::Cpu {
         return Err(Error::usage("--e2e needs a CUDA device: on the CPU a launch is the host's time already"));
     }
-    let warmup_ns = match args.warmup.as_str() {
+    let warmup_ns = match measure.warmup.as_str() {
         "auto" => None,
         time => {
             let time = units::parse_duration(time).map_err(|e| Error::usage(format!("--warmup: {e}, or auto")))?;
@@ -114,36 +117,34 @@ fn settings(args: &RunArgs, plan: &Plan) -> Result<Settings> {
         }
     };
     Ok(Settings {
-        mode: match args.cache {
-            _ if args.graph => Mode::Graph,
-            _ if args.e2e => Mode::E2e,
+        mode: match measure.cache {
+            _ if measure.graph => Mode::Graph,
+            _ if measure.e2e => Mode::E2e,
             Cache::Cold => Mode::Cold,
             Cache::Hot => Mode::Hot,
         },
-        precision: args.precision,
-        budget_ns: args.budget.or(plan.budget).unwrap_or(DEFAULT_BUDGET).as_nanos() as u64,
-        rounds: args.rounds,
+        precision: measure.precision,
+        budget_ns: measure.budget.unwrap_or(plan.budget).as_nanos() as u64,
+        rounds: measure.rounds,
         warmup_ns,
-        seed: args.selection.seed,
-        verify: !args.skip_verify,
-        grade: args.selection.grade.into(),
-        baseline: args.baseline.clone(),
+        seed: measure.selection.seed,
+        verify: !measure.skip_verify,
+        grade: measure.selection.grade.into(),
+        baseline: measure.baseline.clone(),
     })
 }
 
-fn check_baseline(args: &RunArgs, plan: &Plan) -> Result<()> {
-    let Some(name) = &args.baseline else { return Ok(()) };
-    let mut known: Vec<&str> = plan.items.iter().flat_map(|p| p.impls.iter().map(|i| i.name())).collect();
-    known.sort();
-    known.dedup();
-    if known.contains(&name.as_str()) {
+pub fn check_baseline(measure: &Measure, plan: &Plan) -> Result<()> {
+    let Some(name) = &measure.baseline else { return Ok(()) };
+    if plan.names.contains(name.as_str()) {
         return Ok(());
     }
+    let known = plan.names.iter().copied();
     Err(Error::usage(kmark_core::spelling::unknown("baseline (it must be among the impls that run)", name, known)))
 }
 
 /// As records of runs have it: to the nanosecond, UTC.
-fn now() -> String {
+pub fn now() -> String {
     humantime::format_rfc3339_nanos(std::time::SystemTime::now()).to_string()
 }
 
@@ -171,13 +172,15 @@ fn describe(args: &RunArgs, settings: &Settings, plan: &Plan) -> Result<Run> {
         started: now(),
         finished: None,
         command: std::env::args().collect(),
-        selection: args.selection.what.clone(),
+        selection: args.measure.selection.what.clone(),
+        shard: args.shard.map(|s| s.to_string()),
         settings: settings.clone(),
         device: plan.device.id()?,
+        gpus: Vec::new(),
         environment: env::facts(plan.device.gpu()),
-        host: if args.no_host { None } else { provenance::host() },
+        host: if args.measure.no_host { None } else { provenance::host() },
         git: provenance::git(),
-        tags: args.tag.clone(),
+        tags: args.measure.tag.clone(),
         calibration: None,
         roofs: None,
         no_roofs: None,
@@ -202,6 +205,10 @@ fn check_same_run(now: &Run, then: &Loaded, plan: &Plan) -> Result<()> {
     }
     if a.selection != b.selection {
         return differs("selection", &a.selection.join(" "), &b.selection.join(" "));
+    }
+    if a.shard != b.shard {
+        let word = |shard: &Option<String>| shard.clone().unwrap_or("all".into());
+        return differs("shard", &word(&a.shard), &word(&b.shard));
     }
     if a.settings.seed != b.settings.seed {
         return differs("seed", &a.settings.seed.to_string(), &b.settings.seed.to_string());

@@ -34,7 +34,7 @@ struct Line {
 }
 
 pub fn run(args: VerifyArgs) -> Result<u8> {
-    let plan = plan(&args.selection)?;
+    let plan = plan(&args.selection, args.shard)?;
     let settings = Settings {
         mode: Mode::Cold,
         precision: 1.0,

@@ -6,6 +6,7 @@ mod cheats;
 mod compare;
 mod cuda;
 mod faults;
+mod fleet;
 mod history;
 mod lists;
 mod merge;
@@ -14,6 +15,8 @@ mod reports;
 mod resume;
 mod rules;
 mod runs;
+mod shards;
+mod slurm;
 mod tune;
 
 use assert_cmd::Command;

@@ -1,0 +1,78 @@
+//! `kmark collect`: what the attempts of all tasks recorded, in one folder of runs: every case once, from the attempt that
+//! has it whole.
+
+use super::{end, print_text, say, status};
+use crate::cli::CollectArgs;
+use crate::error::{CASE_FAILED, Error, Result};
+use crate::fleet::{Attempt, Fleet, Row, Survey};
+use crate::merge;
+use crate::store;
+use kmark_core::record::Status;
+use std::path::Path;
+use std::time::Duration;
+
+/// How often the queue is asked.
+const EVERY: Duration = Duration::from_secs(3);
+
+pub fn run(args: CollectArgs) -> Result<u8> {
+    let fleet = Fleet::open(&args.dir)?;
+    let mut survey = Survey::of(&fleet)?;
+    let mut said = String::new();
+    while args.wait && (survey.is_live() || survey.silent.is_some()) {
+        let state =
+            survey.silent.take().unwrap_or_else(|| status::summary(&survey.tasks, &args.dir.display().to_string()));
+        if state != said {
+            say(state.trim_end());
+            said = state;
+        }
+        std::thread::sleep(EVERY);
+        survey = Survey::of(&fleet)?;
+    }
+    let own = args.out.is_none();
+    let out = args.out.unwrap_or_else(|| args.dir.join("collected"));
+    if own && out.join(store::MERGED).exists() {
+        // Made of what is in `shards`, and made anew.
+        std::fs::remove_dir_all(&out).map_err(|e| Error::own(format!("{}: {e}", out.display())))?;
+    }
+    merge::fresh(&out)?;
+    let mut rows: Vec<(Status, String)> = Vec::new();
+    let mut runs = 0;
+    for task in fleet.tasks() {
+        let attempts = fleet.attempts(task)?;
+        let done = fleet.done(task, &attempts);
+        for (at, attempt) in attempts.iter().enumerate() {
+            let wanted = |r: &Row| done.get(r.case.as_str()) == Some(&at);
+            runs += usize::from(copy(attempt, wanted, &out)?);
+            rows.extend(attempt.rows.iter().filter(|r| wanted(r)).map(|r| (r.status, r.message.clone())));
+        }
+    }
+    merge::seal(&out)?;
+    let missing: usize = survey.tasks.iter().map(|t| t.cases - t.cases_done).sum();
+    print_text(&format!("{runs} runs, {} records in {}\n", rows.len(), out.display()))?;
+    if missing > 0 {
+        say(&format!(
+            "{missing} cases are missing: {}",
+            status::summary(&survey.tasks, &args.dir.display().to_string()).trim_end()
+        ));
+        return Ok(CASE_FAILED);
+    }
+    Ok(end(rows.iter().map(|(status, message)| (*status, message.as_str())), false))
+}
+
+/// One attempt's run as it is, without records of cases that another attempt has whole: line by line, since numbers that
+/// are read and written again may differ in their last digit. Whether there was anything to copy.
+fn copy(attempt: &Attempt, wanted: impl Fn(&Row) -> bool, out: &Path) -> Result<bool> {
+    if !attempt.rows.iter().any(&wanted) {
+        return Ok(false);
+    }
+    let run = attempt.run();
+    let to = out.join(merge::name(&store::read_run(&run)?));
+    let cannot = |e: std::io::Error| Error::own(format!("{}: {e}", to.display()));
+    std::fs::create_dir(&to).map_err(cannot)?;
+    std::fs::copy(run.join(store::RUN), to.join(store::RUN)).map_err(cannot)?;
+    let lines = std::fs::read_to_string(run.join(store::RECORDS)).map_err(cannot)?;
+    let rows = lines.split_inclusive('\n').zip(&attempt.rows);
+    let kept: String = rows.filter(|(_, row)| wanted(row)).map(|(line, _)| line).collect();
+    std::fs::write(to.join(store::RECORDS), kept).map_err(cannot)?;
+    Ok(true)
+}
