@@ -32,7 +32,7 @@ fn any_grade() -> Grade {
     Grade::Loose
 }
 
-/// Where the time of a run went, in ns.
+/// Where the time of a run went, in ns; of several devices all together, but for the wall clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Phases {
     pub wall_ns: u64,
@@ -48,6 +48,19 @@ pub struct Phases {
     pub launches_ns: u64,
     /// Part of the above that the workers themselves account for; the rest is the host's overhead.
     pub worker_ns: u64,
+}
+
+impl Phases {
+    /// Those of a device, to those of others; the wall clock is the run's own.
+    pub fn add(&mut self, more: &Phases) {
+        self.start_ns += more.start_ns;
+        self.roofs_ns += more.roofs_ns;
+        self.verify_ns += more.verify_ns;
+        self.prepare_ns += more.prepare_ns;
+        self.sample_ns += more.sample_ns;
+        self.launches_ns += more.launches_ns;
+        self.worker_ns += more.worker_ns;
+    }
 }
 
 /// A commit, and whether files differed from it.

@@ -30,6 +30,24 @@ impl Choice {
         }
     }
 
+    /// One device, or with `cuda:all` and `cuda:0,2` several GPUs.
+    pub fn parse_all(word: &str) -> Result<Vec<Choice>> {
+        if word == "cuda:all" {
+            Choice::parse("cuda")?; // or why there is none
+            return Ok((0..gpus().unwrap_or(0)).map(Choice::Cuda).collect());
+        }
+        let Some((first, more)) = word.split_once(',') else { return Ok(vec![Choice::parse(word)?]) };
+        let mut all = vec![Choice::parse(first)?];
+        for n in more.split(',') {
+            let next = Choice::parse(&format!("cuda:{n}"))?;
+            if all.contains(&next) || all[0] == Choice::Cpu {
+                return Err(Error::usage(format!("--device {word}: write it like cuda:0,2,5, each GPU once")));
+            }
+            all.push(next);
+        }
+        Ok(all)
+    }
+
     /// The kind of device that a word asks for on another machine: the CPU, or the first GPU.
     pub fn expected(word: &str) -> Result<Choice> {
         match word {

@@ -73,7 +73,11 @@ pub struct Selection {
     pub what: Vec<String>,
     #[command(flatten)]
     pub choice: Choice,
-    #[arg(long, default_value = "auto", help = "auto, cpu or cuda[:N]")]
+    #[arg(
+        long,
+        default_value = "auto",
+        help = "auto, cpu, cuda[:N]; `run` takes several GPUs, too: cuda:0,2 or cuda:all; each case runs on one that is free"
+    )]
     pub device: String,
     /// Impls to run, `*` stands for anything; may be repeated. Libraries (torch, quack) run only if they are named here, and
     /// so do files of yours (./mine.cu, ./mine.py:fast) [default: all of ours]

@@ -5,7 +5,7 @@ use crate::device::Choice;
 use crate::env;
 use crate::error::{Error, Result};
 use crate::log::{Log, Tail};
-use crate::processes::{adopt_orphans, end_orphans, signal_tree};
+use crate::processes::{self, end_orphans, signal_tree};
 use crate::python;
 use crate::seal::{Key, Seal, Way};
 use crate::units;
@@ -34,8 +34,6 @@ pub struct Limits {
 pub struct Workers {
     device: Choice,
     calibrate: bool,
-    /// Children of this process that were there before.
-    strangers: Vec<u32>,
     running: HashMap<String, Worker>,
     /// Counts the starts and deaths of a family's worker: what an earlier one held is gone.
     generations: HashMap<String, u32>,
@@ -43,6 +41,8 @@ pub struct Workers {
     pub hellos: HashMap<String, Hello>,
     /// Families whose worker does not start, and why: it is not tried again.
     absent: HashMap<String, String>,
+    /// Why the GPU that worked no longer does: no worker of any family starts on it. Nothing is asked of it any more.
+    pub lost: Option<String>,
     /// Where what they print goes, beside the records of failures.
     pub log: Option<Arc<Log>>,
     pub start_time: Duration,
@@ -64,11 +64,11 @@ impl Workers {
         Workers {
             device,
             calibrate,
-            strangers: adopt_orphans(),
             running: HashMap::new(),
             generations: HashMap::new(),
             hellos: HashMap::new(),
             absent: HashMap::new(),
+            lost: None,
             log: None,
             start_time: Duration::ZERO,
             busy: Duration::ZERO,
@@ -86,10 +86,13 @@ impl Workers {
 
     /// Asks the family's worker. A reply `Failed` comes back as `Err` like a death, but the worker lives on.
     pub fn ask(&mut self, family: &str, request: &Request, limits: Limits) -> std::result::Result<Reply, Fault> {
-        self.start(family).map_err(|e| Fault::new(Status::Unavailable, e.message))?;
+        self.start(family).map_err(|e| match &self.lost {
+            Some(why) => Fault::new(Status::Crashed, format!("the GPU no longer works: {why}")),
+            None => Fault::new(Status::Unavailable, e.message),
+        })?;
         let worker = self.running.get_mut(family).expect("just started");
         let answer = worker.ask(request, limits);
-        self.end_orphans();
+        end_orphans();
         match answer {
             Ok(Reply::Failed { status, message, traceback, busy_ns }) => {
                 self.busy += Duration::from_nanos(busy_ns);
@@ -112,15 +115,8 @@ impl Workers {
     /// Ends the family's worker; the next request starts another.
     fn forget(&mut self, family: &str) {
         self.running.remove(family);
-        self.end_orphans();
+        end_orphans();
         *self.generations.entry(family.to_string()).or_default() += 1;
-    }
-
-    /// What a worker started and let go of must not run on beside others.
-    fn end_orphans(&self) {
-        let known: Vec<u32> =
-            self.running.values().map(|w| w.child.id()).chain(self.strangers.iter().copied()).collect();
-        end_orphans(&known);
     }
 
     /// Starts the family's worker unless it runs, and learns its device and calibration.
@@ -131,38 +127,58 @@ impl Workers {
         if let Some(why) = self.absent.get(family) {
             return Err(Error::own(why.clone()));
         }
-        let first = !self.hellos.contains_key(family);
-        self.start_now(family).inspect_err(|e| {
-            if first {
-                self.absent.insert(family.to_string(), e.message.clone());
+        if let Some(why) = &self.lost {
+            return Err(Error::own(why.clone()));
+        }
+        let again = self.hellos.contains_key(family);
+        let Err(e) = self.start_now(family) else { return Ok(()) };
+        let worked = again || (!python::runs(family) && !self.hellos.is_empty());
+        match self.device {
+            // What disturbed it once may be over.
+            Choice::Cuda(_) if worked => {
+                return self.start_now(family).inspect_err(|e| self.lost = Some(e.message.clone()));
             }
-        })
+            _ if !again => drop(self.absent.insert(family.to_string(), e.message.clone())),
+            _ => {}
+        }
+        Err(e)
     }
 
     fn start_now(&mut self, family: &str) -> Result<()> {
         let start = Instant::now();
-        let mut worker = Worker::spawn(family, self.device, self.log.clone())?;
-        let hello = Request::Hello { protocol: PROTOCOL, calibrate: self.calibrate };
-        let limits = Limits { time: Duration::from_secs(60), memory: u64::MAX };
-        match worker.ask(&hello, limits) {
-            Ok(Reply::Hello { device, calibration, memory, .. }) => {
-                self.hellos.entry(family.to_string()).or_insert(Hello { device, calibration, memory });
-            }
-            Ok(Reply::Failed { message, .. }) => return Err(Error::own(message)),
-            Ok(other) => return Err(Error::own(format!("worker {family} answered hello with {other:?}"))),
-            Err(fault) => return Err(Error::own(format!("worker {family} did not start: {}", fault.message))),
-        }
+        let (worker, hello) = self.greet(family, self.calibrate)?;
+        self.hellos.entry(family.to_string()).or_insert(hello);
         self.running.insert(family.to_string(), worker);
         *self.generations.entry(family.to_string()).or_default() += 1;
         self.start_time += start.elapsed();
         Ok(())
+    }
+
+    fn greet(&self, family: &str, calibrate: bool) -> Result<(Worker, Hello)> {
+        let mut worker = Worker::spawn(family, self.device, self.log.clone())?;
+        let limits = Limits { time: Duration::from_secs(60), memory: u64::MAX };
+        match worker.ask(&Request::Hello { protocol: PROTOCOL, calibrate }, limits) {
+            Ok(Reply::Hello { device, calibration, memory, .. }) => Ok((worker, Hello { device, calibration, memory })),
+            Ok(Reply::Failed { message, .. }) => Err(Error::own(message)),
+            Ok(other) => Err(Error::own(format!("worker {family} answered hello with {other:?}"))),
+            Err(fault) => Err(Error::own(format!("worker {family} did not start: {}", fault.message))),
+        }
+    }
+
+    /// After a crash on a GPU: whether it still works, which a fresh process finds out.
+    pub fn look_after(&mut self) {
+        if let (Choice::Cuda(_), None) = (self.device, &self.lost)
+            && let Err(e) = self.greet(self.device.kind(), false)
+        {
+            self.lost = Some(e.message);
+        }
     }
 }
 
 impl Drop for Workers {
     fn drop(&mut self) {
         self.running.clear();
-        self.end_orphans();
+        end_orphans();
     }
 }
 
@@ -200,7 +216,7 @@ impl Worker {
                 FdMapping { parent_fd: replies_tx.into(), child_fd: REPLIES_FD },
             ])
             .map_err(|e| failed("set up a worker's pipes", &e))?;
-        let mut child = command.spawn().map_err(|e| failed("start a worker", &e))?;
+        let mut child = processes::start(&mut command).map_err(|e| failed("start a worker", &e))?;
         drop(command); // closes the host's copies of the worker's ends
         let log = Arc::new(Mutex::new(Tail::new(family)));
         Tail::follow(&log, file.clone(), child.stdout.take().expect("piped"));
@@ -329,10 +345,11 @@ impl Drop for Worker {
         self.signal(Signal::CONT);
         for _ in 0..100 {
             if matches!(self.child.try_wait(), Ok(Some(_))) {
-                return;
+                return processes::forget(self.child.id());
             }
             std::thread::sleep(Duration::from_millis(2));
         }
         self.kill();
+        processes::forget(self.child.id());
     }
 }

@@ -25,7 +25,8 @@ pub struct Planned {
 }
 
 pub struct Plan {
-    pub device: Choice,
+    /// Several GPUs share the cases; there is one device at least.
+    pub devices: Vec<Choice>,
     pub items: Vec<Planned>,
     /// The longest budget that a selected suite asks for.
     pub budget: Duration,
@@ -33,15 +34,23 @@ pub struct Plan {
     pub names: BTreeSet<&'static str>,
 }
 
+impl Plan {
+    /// The first of its devices; the others are of its kind.
+    pub fn device(&self) -> Choice {
+        self.devices[0]
+    }
+}
+
 /// What a row may take where nobody asks for anything else.
 const BUDGET: Duration = Duration::from_secs(2);
 
 pub fn plan(selection: &Selection, shard: Option<Shard>) -> Result<Plan> {
-    plan_on(selection, Choice::parse(&selection.device)?, shard)
+    plan_on(selection, Choice::parse_all(&selection.device)?, shard)
 }
 
-/// The same for a device that need not be there.
-pub fn plan_on(selection: &Selection, device: Choice, shard: Option<Shard>) -> Result<Plan> {
+/// The same for devices that need not be there.
+pub fn plan_on(selection: &Selection, devices: Vec<Choice>, shard: Option<Shard>) -> Result<Plan> {
+    let device = devices[0];
     let (cases, budget) = cases(&selection.what, &selection.choice, selection.seed)?;
     let users = users(&selection.impls, device)?;
     let with_python = check_patterns(&selection.impls, &cases, device)?;
@@ -60,7 +69,7 @@ pub fn plan_on(selection: &Selection, device: Choice, shard: Option<Shard>) -> R
         .filter(|p: &Planned| !p.impls.is_empty())
         .collect();
     let names = items.iter().flat_map(|p| p.impls.iter().copied().map(|i| i.name())).collect();
-    let mut plan = Plan { device, items, budget: budget.unwrap_or(BUDGET), names };
+    let mut plan = Plan { devices, items, budget: budget.unwrap_or(BUDGET), names };
     if let Some(shard) = shard {
         let mut chosen = shards(&plan, shard.of).into_iter();
         plan.items.retain(|_| chosen.next() == Some(shard.number - 1));
@@ -75,7 +84,7 @@ pub fn plan_on(selection: &Selection, device: Choice, shard: Option<Shard>) -> R
 
 /// The shard that each case of a plan falls into, from 0, all its impls with it.
 pub fn shards(plan: &Plan, of: usize) -> Vec<usize> {
-    let cost = |p: &Planned| expected_us(p, plan.device, plan.budget);
+    let cost = |p: &Planned| expected_us(p, plan.device(), plan.budget);
     let cases: Vec<(&str, u64)> = plan.items.iter().map(|p| (p.case.id.as_str(), cost(p))).collect();
     divide(&cases, of)
 }

@@ -2,21 +2,43 @@
 //! that it can end them: nothing that an impl started runs on while others are timed, or after the run.
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use std::collections::HashSet;
 use std::fs::{read_dir, read_to_string};
+use std::process::{Child, Command};
+use std::sync::{LazyLock, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// From now on, whoever loses its parent among our descendants becomes our child. The children that there are already are
-/// not ours: a shell may have had them before it became this program.
-pub fn adopt_orphans() -> Vec<u32> {
-    // Elsewhere than on Linux, and where it is refused, a process group is all that ends with its worker.
+/// Children that are no orphans: workers, of whichever device, and those that were there before the first of them. A shell
+/// may have had them before it became this program.
+static KNOWN: LazyLock<Mutex<HashSet<u32>>> = LazyLock::new(|| {
+    // From now on, whoever loses its parent among our descendants becomes our child. Elsewhere than on Linux, and where it
+    // is refused, a process group is all that ends with its worker.
     #[cfg(target_os = "linux")]
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
-    children("self").into_iter().map(|p| p.as_raw_pid() as u32).collect()
+    Mutex::new(children("self").into_iter().map(|p| p.as_raw_pid() as u32).collect())
+});
+
+fn known() -> MutexGuard<'static, HashSet<u32>> {
+    KNOWN.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// Ends all children but those in `known`, and what they leave in turn.
-pub fn end_orphans(known: &[u32]) {
+/// Starts a child that is none of the orphans.
+pub fn start(command: &mut Command) -> std::io::Result<Child> {
+    let mut known = known(); // held, so that nobody ends it before it is known
+    let child = command.spawn()?;
+    known.insert(child.id());
+    Ok(child)
+}
+
+/// A child that has ended.
+pub fn forget(pid: u32) {
+    known().remove(&pid);
+}
+
+/// Ends all children but those that are known, and what they leave in turn.
+pub fn end_orphans() {
     for _ in 0..100 {
+        let known = known();
         let orphans: Vec<Pid> =
             children("self").into_iter().filter(|p| !known.contains(&(p.as_raw_pid() as u32))).collect();
         if orphans.is_empty() {
@@ -26,6 +48,7 @@ pub fn end_orphans(known: &[u32]) {
             let _ = kill_process(*pid, Signal::KILL);
             let _ = waitpid(Some(*pid), WaitOptions::NOHANG);
         }
+        drop(known);
         std::thread::sleep(Duration::from_millis(2)); // a killed process is there until it has let go of its memory
     }
 }

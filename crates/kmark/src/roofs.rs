@@ -76,18 +76,18 @@ pub fn measure(workers: &mut Workers, plan: &Plan, budget: Duration) -> Measured
     if crate::env::available_memory() < 1 << 30 {
         return Err("less than 1 GiB of memory is available".into());
     }
-    let mut matrix = BTreeMap::new();
+    let (device, mut matrix) = (workers.device(), BTreeMap::new());
     for p in &plan.items {
         let cost = p.entry.op.cost(&p.case);
         // On a CPU narrower dtypes are computed in their accumulator's.
-        let dtype = if plan.device == Choice::Cpu { p.case.acc() } else { p.case.dtype };
+        let dtype = if device == Choice::Cpu { p.case.acc() } else { p.case.dtype };
         if cost.flops > FLOPS_PER_BYTE * cost.bytes() && !matrix.contains_key(&dtype) {
-            matrix.insert(dtype, product(workers, plan.device, dtype, budget)?.rate);
+            matrix.insert(dtype, product(workers, device, dtype, budget)?.rate);
         }
     }
-    let mut rate = |kind| pattern(workers, plan.device, kind, budget).map(|l| l.rate);
+    let mut rate = |kind| pattern(workers, device, kind, budget).map(|l| l.rate);
     let (copy, read, write, triad) = (rate("copy")?, rate("read")?, rate("write")?, rate("triad")?);
-    Ok(Roofs { copy, read, write, triad, matrix, cache_bytes: plan.device.cache_bytes() })
+    Ok(Roofs { copy, read, write, triad, matrix, cache_bytes: device.cache_bytes() })
 }
 
 /// The same limits measured once more, thoroughly, the higher of each: something may have disturbed the machine the

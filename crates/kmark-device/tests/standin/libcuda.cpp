@@ -1,9 +1,11 @@
-// A stand-in for NVIDIA's driver library: one device that is the CPU. What the host can see is as with a GPU: every
+// A stand-in for NVIDIA's driver library: devices that are the CPU, of which a process uses one. What the host can see is as with a GPU: every
 // stream is a queue with a thread of its own, calls come back before the work is done, events get their time when the
 // queue reaches them, a fault makes the context sick for good. Handles and addresses are checked, allocations end at a
 // page that nobody may touch. Modules are what libnvrtc.cpp makes; fibers.h runs their kernels, calls.h has the log and
 // the injected faults.
-//   KMARK_STANDIN_MEMORY  bytes of the device's memory, 2 GiB if not set
+//   KMARK_STANDIN_MEMORY   bytes of the device's memory, 2 GiB if not set
+//   KMARK_STANDIN_DEVICES  how many there are, 1 if not set
+//   KMARK_STANDIN_LOST     NUMBER:FILE; once there is such a file, that device does nothing any more
 #include <dlfcn.h>
 #include <elf.h>
 
@@ -28,6 +30,7 @@ enum {
     INVALID_VALUE = 1,
     OUT_OF_MEMORY = 2,
     NOT_INITIALIZED = 3,
+    DEVICE_UNAVAILABLE = 46,
     INVALID_DEVICE = 101,
     INVALID_IMAGE = 200,
     INVALID_CONTEXT = 201,
@@ -43,6 +46,7 @@ static const struct { int code; const char *name, *text; } ERRORS[] = {
     {1, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
     {2, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
     {3, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
+    {46, "CUDA_ERROR_DEVICE_UNAVAILABLE", "CUDA-capable device(s) is/are busy or unavailable"},
     {100, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
     {101, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
     {200, "CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"},
@@ -155,7 +159,7 @@ struct Range {
 
 struct Driver {
     std::atomic<bool> ready{false};
-    std::atomic<int> sick{0}, retained{0};
+    std::atomic<int> sick{0}, retained{0}, device{0};
     Handles<Stream> streams;
     Handles<Event> events;
     Handles<Module> modules;
@@ -227,6 +231,18 @@ static int submit(Stream* handle, Work work, bool wait = false) {
 }
 
 // Every exported function starts with one of these: the first needs nothing, the last a healthy current context.
+static int devices() {
+    static const char* set = getenv("KMARK_STANDIN_DEVICES");
+    return set ? atoi(set) : 1;
+}
+static bool is_device(int device) { return device >= 0 && device < devices(); }
+static bool is_lost(int device) {
+    static const char* set = getenv("KMARK_STANDIN_LOST");
+    if (!set || atoi(set) != device) return false;
+    const char* file = strchr(set, ':');
+    return file && access(file + 1, F_OK) == 0;
+}
+
 #define NOTE(...) \
     if (int injected = Calls::note(__func__, string(__VA_ARGS__))) return injected
 #define NEED_INIT(...) \
@@ -235,6 +251,7 @@ static int submit(Stream* handle, Work work, bool wait = false) {
 #define NEED_CONTEXT(...) \
     NEED_INIT(__VA_ARGS__); \
     if (!current) return INVALID_CONTEXT; \
+    if (is_lost(driver.device)) fall_sick(DEVICE_UNAVAILABLE); \
     if (int code = driver.sick) return code
 
 // ---- Device and context --------------------------------------------------------------------------------------------
@@ -263,34 +280,36 @@ API(cuGetErrorString, int code, const char** text) {
 }
 API(cuDeviceGetCount, int* count) {
     NEED_INIT();
-    *count = 1;
+    *count = devices();
     return SUCCESS;
 }
 API(cuDeviceGet, int* device, int ordinal) {
     NEED_INIT();
-    *device = 0;
-    return ordinal == 0 ? SUCCESS : INVALID_DEVICE;
+    *device = ordinal;
+    return is_device(ordinal) ? SUCCESS : INVALID_DEVICE;
 }
 API(cuDeviceGetName, char* name, int size, int device) {
     NEED_INIT();
-    if (device != 0) return INVALID_DEVICE;
+    if (!is_device(device)) return INVALID_DEVICE;
     if (size > 0) strncpy(name, "Stand-in GPU", (size_t)size - 1)[size - 1] = 0;
     return SUCCESS;
 }
 API(cuDeviceGetUuid, void* uuid, int device) {
     NEED_INIT();
     memcpy(uuid, "StandInGPU-00001", 16);
-    return device == 0 ? SUCCESS : INVALID_DEVICE;
+    static_cast<char*>(uuid)[15] = (char)('1' + device);
+    return is_device(device) ? SUCCESS : INVALID_DEVICE;
 }
 API(cuDeviceGetUuid_v2, void* uuid, int device) {
     NEED_INIT();
     memcpy(uuid, "StandInGPU-00001", 16);
-    return device == 0 ? SUCCESS : INVALID_DEVICE;
+    static_cast<char*>(uuid)[15] = (char)('1' + device);
+    return is_device(device) ? SUCCESS : INVALID_DEVICE;
 }
 API(cuDeviceTotalMem_v2, size_t* bytes, int device) {
     NEED_INIT();
     *bytes = driver.limit;
-    return device == 0 ? SUCCESS : INVALID_DEVICE;
+    return is_device(device) ? SUCCESS : INVALID_DEVICE;
 }
 API(cuDeviceGetAttribute, int* value, int attribute, int device) {
     NEED_INIT();
@@ -302,12 +321,15 @@ API(cuDeviceGetAttribute, int* value, int attribute, int device) {
     };
     auto at = VALUES.find(attribute);
     *value = at == VALUES.end() ? 0 : at->second;
-    return device == 0 ? SUCCESS : INVALID_DEVICE;
+    return is_device(device) ? SUCCESS : INVALID_DEVICE;
 }
 API(cuDevicePrimaryCtxRetain, void** ctx, int device) {
     NEED_INIT();
-    if (device != 0) return INVALID_DEVICE;
+    if (!is_device(device)) return INVALID_DEVICE;
+    if (is_lost(device)) return DEVICE_UNAVAILABLE;
+    if (driver.retained > 0 && driver.device != device) return INVALID_VALUE; // one context is all there is
     driver.retained++;
+    driver.device = device;
     static std::once_flag once;
     std::call_once(once, [] { driver.default_stream = new_stream(); });
     *ctx = &context;
@@ -315,7 +337,7 @@ API(cuDevicePrimaryCtxRetain, void** ctx, int device) {
 }
 API(cuDevicePrimaryCtxRelease_v2, int device) {
     NEED_INIT();
-    if (device != 0) return INVALID_DEVICE;
+    if (!is_device(device)) return INVALID_DEVICE;
     if (driver.retained == 0) return INVALID_CONTEXT;
     driver.retained--;
     return SUCCESS;
@@ -333,7 +355,7 @@ API(cuCtxGetCurrent, void** ctx) {
 }
 API(cuCtxGetDevice, int* device) {
     NEED_INIT();
-    *device = 0;
+    *device = driver.device;
     return current ? SUCCESS : INVALID_CONTEXT;
 }
 API(cuCtxSynchronize) {

@@ -21,6 +21,8 @@ pub struct Against {
 /// What a row says in comparisons.
 pub struct Basis {
     series: Series,
+    /// Which GPU it ran on: there is no ratio between two of them.
+    device: String,
     group: String,
     process: String,
     on_cpu: bool,
@@ -30,6 +32,7 @@ impl Basis {
     pub fn of(r: &Record, series: Series) -> Basis {
         Basis {
             series,
+            device: r.device.id.clone(),
             group: r.group.clone(),
             process: r.process.clone().unwrap_or_else(|| family(&r.impl_name)),
             on_cpu: r.device.kind == "cpu",
@@ -79,11 +82,12 @@ fn apart_ns(a: &Basis, b: &Basis) -> Option<f64> {
 fn against(r: &Row, peers: &[&Row], baseline: Option<&str>) -> Option<Against> {
     let mine = r.basis.as_ref()?;
     let time = |p: &Row| p.basis.as_ref().map_or(f64::INFINITY, |b| b.series.time_ns);
+    let mut peers = peers.iter().filter(|p| p.basis.as_ref().is_some_and(|b| b.device == mine.device));
     let base = match baseline {
-        Some(name) => peers.iter().find(|p| p.impl_name == name)?,
+        Some(name) => peers.find(|p| p.impl_name == name)?,
         None => {
-            let others = peers.iter().filter(|p| !is_ours(&p.impl_name));
-            others.min_by(|a, b| time(a).total_cmp(&time(b))).or_else(|| peers.first())?
+            let others = peers.clone().filter(|p| !is_ours(&p.impl_name));
+            others.min_by(|a, b| time(a).total_cmp(&time(b))).or_else(|| peers.next())?
         }
     };
     if base.impl_name == r.impl_name {

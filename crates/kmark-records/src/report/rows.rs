@@ -151,7 +151,7 @@ impl Row {
 fn time(run: &Run, r: &Record, t: Typical) -> Time {
     let samples = Sorted::of(&r.samples_ns);
     // In the cache there is no memory to be limited by.
-    let roofs = run.roofs.as_ref().filter(|_| r.mode == Mode::Cold);
+    let roofs = run.roofs_of(&r.device).filter(|_| r.mode == Mode::Cold);
     let least_ns = roofs.map(|roofs| 1e9 * roofs.least_seconds(&r.cost, r.dtype));
     Time {
         time_ns: t.value,

@@ -31,7 +31,8 @@ struct Line<'a> {
 pub fn show(plan: &Plan, settings: &Settings, shard: Option<Shard>, json: bool) -> Result<u8> {
     let cases: Vec<Line> = plan.items.iter().map(line).collect();
     let rows = cases.iter().map(|c| c.impls.len()).sum();
-    let (device, shard) = (plan.device.word(), shard.map(|s| s.to_string()));
+    let (device, shard) =
+        (plan.devices.iter().map(|d| d.word()).collect::<Vec<_>>().join(", "), shard.map(|s| s.to_string()));
     let shown = Shown { device, shard, cases, rows, sampling_ns: rows as u64 * settings.budget_ns };
     if json { print(&to_json(&shown)) } else { print_text(&shown.text(settings)) }?;
     Ok(0)

@@ -10,6 +10,7 @@ pub mod doctor;
 mod dry_run;
 pub mod history;
 mod kernels;
+mod lanes;
 pub mod list;
 mod live;
 pub mod merge;

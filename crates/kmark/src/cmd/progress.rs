@@ -136,8 +136,8 @@ impl Progress {
         }
     }
 
-    pub fn end(self) {
-        if let View::Bar(bar) = self.view {
+    pub fn end(&self) {
+        if let View::Bar(bar) = &self.view {
             bar.finish_and_clear();
         }
     }

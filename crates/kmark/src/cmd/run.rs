@@ -1,25 +1,24 @@
 //! `kmark run`: verify, time, record, show.
 
 use super::ahead::Ahead;
+use super::lanes::{self, Event, Lanes};
 use super::progress::Progress;
-use crate::bench::{Bench, Deadlines};
 use crate::cli::{Cache, Measure, RunArgs};
 use crate::device::Choice;
 use crate::error::{Error, Result};
-use crate::host::Workers;
 use crate::log::{self, Log};
 use crate::plan::{Plan, Planned, plan};
 use crate::report::{self, Options, RunData, against::noise};
 use crate::store::{Loaded, Store};
-use crate::{env, provenance, python, roofs, units};
+use crate::{env, provenance, units};
 use kmark_core::record::{Mode, Record, SCHEMA, family};
-use kmark_core::run::{Phases, Run, Settings};
+use kmark_core::run::{Gpu, Run, Settings};
 use kmark_device::last_words;
 use std::collections::{HashMap, HashSet};
 use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 pub fn run(args: RunArgs) -> Result<u8> {
     let plan = plan(&args.measure.selection, args.shard)?;
@@ -51,44 +50,36 @@ pub fn run_plan(args: RunArgs, mut plan: Plan) -> Result<u8> {
         busy(env::load(), std::thread::available_parallelism().ok()).into_iter().for_each(|line| super::say(&line));
     }
 
-    let _ahead = Ahead::start(&args.measure.selection, if plan.items.is_empty() { Choice::Cpu } else { plan.device });
-    let mut progress = Progress::new(plan.items.iter().map(|p| p.impls.len()).collect(), args.quiet);
+    let _ahead = Ahead::start(&args.measure.selection, if plan.items.is_empty() { Choice::Cpu } else { plan.device() });
+    let progress = Progress::new(plan.items.iter().map(|p| p.impls.len()).collect(), args.quiet);
     let log = Arc::new(Log::new(dir.join(log::FILE)));
-    let mut workers = Workers::new(plan.device, true);
-    workers.log = Some(Arc::clone(&log));
     let mut phases = run.phases.unwrap_or_default();
     if !plan.items.is_empty() {
-        prepare(&mut workers, &plan, &mut run, &mut phases, &mut progress, !args.measure.no_roofs)?;
-        store.write_run(&run)?;
-    }
-    let mut bench = Bench {
-        workers: &mut workers,
-        settings: &settings,
-        deadlines: Deadlines::of(args.measure.selection.deadline),
-        roofs: run.roofs.clone(),
-        phases,
-    };
-    progress.begin();
-    for planned in &plan.items {
-        let id = &planned.case.id;
-        let new = bench.case(planned, |imp, records| progress.live(id, imp, records, settings.rounds));
-        store.append(&new)?;
-        for r in new.iter().filter(|r| r.status.is_failure()) {
-            let why = r.message.lines().next().unwrap_or("");
-            progress.failed(&format!("{}: {} {}: {why}", r.status.word(), r.case, r.impl_name));
-            if args.measure.verbose && !r.traceback.is_empty() {
-                progress.note(r.traceback.trim_end());
+        let (deadline, roofs) = (args.measure.selection.deadline, !args.measure.no_roofs);
+        let lanes = Lanes::new(&plan, &settings, deadline, roofs, Arc::clone(&log), progress);
+        let known = lanes::known(&run, &plan.devices)?;
+        lanes.run(&known, |event| match event {
+            Event::Ready(gpu) => {
+                lanes::learn(&mut run, gpu);
+                lanes.progress().begin();
+                store.write_run(&run)
             }
-        }
-        progress.done(|| line(&planned.case.id, &new));
-        records.extend(new);
+            Event::Case(planned, new) => {
+                store.append(&new)?;
+                tell(&mut lanes.progress(), &planned.case.id, &new, args.measure.verbose);
+                records.extend(new);
+                Ok(())
+            }
+            Event::End(gpu, spent) => {
+                lanes::learn(&mut run, gpu);
+                phases.add(&spent);
+                Ok(())
+            }
+        })?;
+        lanes.progress().end();
     }
-    (phases, run.roofs) = (bench.phases, bench.roofs);
-    progress.end();
 
     phases.wall_ns += start.elapsed().as_nanos() as u64;
-    phases.start_ns += workers.start_time.as_nanos() as u64;
-    phases.worker_ns += workers.busy.as_nanos() as u64;
     run.phases = Some(phases);
     let name = dir.display().to_string();
     let rows = RunData::new(&name, &run, &records, args.measure.baseline.as_deref()).rows;
@@ -103,10 +94,10 @@ pub fn run_plan(args: RunArgs, mut plan: Plan) -> Result<u8> {
 }
 
 pub fn settings(measure: &Measure, plan: &Plan) -> Result<Settings> {
-    if measure.graph && plan.device == Choice::Cpu {
+    if measure.graph && plan.device() == Choice::Cpu {
         return Err(Error::usage("--graph needs a CUDA device: the CPU has no graphs to replay"));
     }
-    if measure.e2e && plan.device == Choice::Cpu {
+    if measure.e2e && plan.device() == Choice::Cpu {
         return Err(Error::usage("--e2e needs a CUDA device: on the CPU a launch is the host's time already"));
     }
     let warmup_ns = match measure.warmup.as_str() {
@@ -175,9 +166,9 @@ fn describe(args: &RunArgs, settings: &Settings, plan: &Plan) -> Result<Run> {
         selection: args.measure.selection.what.clone(),
         shard: args.shard.map(|s| s.to_string()),
         settings: settings.clone(),
-        device: plan.device.id()?,
-        gpus: Vec::new(),
-        environment: env::facts(plan.device.gpu()),
+        device: plan.device().id()?,
+        gpus: gpus(plan)?,
+        environment: env::facts(plan.device().gpu()),
         host: if args.measure.no_host { None } else { provenance::host() },
         git: provenance::git(),
         tags: args.measure.tag.clone(),
@@ -189,7 +180,13 @@ fn describe(args: &RunArgs, settings: &Settings, plan: &Plan) -> Result<Run> {
     })
 }
 
-/// A run is of one device, one way of measuring, and one state of the code.
+/// Where there are several, each by itself.
+fn gpus(plan: &Plan) -> Result<Vec<Gpu>> {
+    let one = |d: &Choice| Ok(Gpu { device: d.id()?, calibration: None, roofs: None, no_roofs: None });
+    if plan.devices.len() > 1 { plan.devices.iter().map(one).collect() } else { Ok(Vec::new()) }
+}
+
+/// A run is of the same devices, one way of measuring, and one state of the code.
 fn check_same_run(now: &Run, then: &Loaded, plan: &Plan) -> Result<()> {
     let differs = |what: &str, then_is: &str, now_is: &str| {
         let anew = "another --out starts anew";
@@ -202,6 +199,11 @@ fn check_same_run(now: &Run, then: &Loaded, plan: &Plan) -> Result<()> {
             &format!("{} ({})", a.device.name, a.device.id),
             &format!("{} ({})", b.device.name, b.device.id),
         );
+    }
+    let all = |run: &Run| run.gpus.iter().map(|g| g.device.id.as_str()).collect::<Vec<_>>().join(", ");
+    if all(a) != all(b) {
+        let word = |run: &Run| if run.gpus.is_empty() { "one".into() } else { all(run) };
+        return differs("GPUs", &word(a), &word(b));
     }
     if a.selection != b.selection {
         return differs("selection", &a.selection.join(" "), &b.selection.join(" "));
@@ -261,39 +263,16 @@ fn drop_done(plan: &mut Plan, records: &[Record], mode: Mode) {
     plan.items.retain(|p: &Planned| !p.impls.is_empty());
 }
 
-/// Starts the workers, which calibrate themselves, and measures the roofs once per run.
-fn prepare(
-    workers: &mut Workers,
-    plan: &Plan,
-    run: &mut Run,
-    phases: &mut Phases,
-    progress: &mut Progress,
-    with_roofs: bool,
-) -> Result<()> {
-    let mut families: Vec<String> = plan.items.iter().flat_map(|p| p.impls.iter().map(|i| family(i.name()))).collect();
-    families.sort();
-    families.dedup();
-    for f in &families {
-        progress.now(&format!("starting {f}"));
-        // Without its interpreter or library a family of Python's is unavailable, case by case; others must start.
-        workers.start(f).or_else(|e| if python::runs(f) { Ok(()) } else { Err(e) })?;
+/// How a case went: failures stay, with their reasons.
+fn tell(progress: &mut Progress, case: &str, new: &[Record], verbose: bool) {
+    for r in new.iter().filter(|r| r.status.is_failure()) {
+        let why = r.message.lines().next().unwrap_or("");
+        progress.failed(&format!("{}: {} {}: {why}", r.status.word(), r.case, r.impl_name));
+        if verbose && !r.traceback.is_empty() {
+            progress.note(r.traceback.trim_end());
+        }
     }
-    if workers.hellos.is_empty() {
-        workers.start(plan.device.kind())?; // somebody must say what the device is
-    }
-    let hello = workers.hellos.values().next().expect("a plan has impls");
-    run.calibration = hello.calibration.clone();
-    if run.roofs.is_none() && !with_roofs {
-        run.no_roofs = Some("--no-roofs".into());
-    } else if run.roofs.is_none() {
-        let start = Instant::now();
-        progress.now("roofs");
-        let measured = roofs::measure(workers, plan, Duration::from_nanos(run.settings.budget_ns));
-        (run.roofs, run.no_roofs) = measured.map_or_else(|why| (None, Some(why)), |roofs| (Some(roofs), None));
-        run.no_roofs.iter().for_each(|why| progress.note(&format!("no roofs: {why}")));
-        phases.roofs_ns += start.elapsed().as_nanos() as u64;
-    }
-    Ok(())
+    progress.done(|| line(case, new));
 }
 
 /// What to say where others use the machine, too.

@@ -21,7 +21,7 @@ pub fn run(args: SubmitArgs) -> Result<u8> {
 }
 
 fn submit(args: &SubmitArgs, out: &Path) -> Result<u8> {
-    let plan = plan_on(&args.measure.selection, Choice::expected(&device(args))?, None)?;
+    let plan = plan_on(&args.measure.selection, vec![Choice::expected(&device(args))?], None)?;
     run::settings(&args.measure, &plan)?;
     run::check_baseline(&args.measure, &plan)?;
     let (cases, tasks) = (plan.items.len(), args.nodes as usize);
@@ -93,7 +93,7 @@ fn queue(fleet: &mut Fleet, tasks: Vec<usize>) -> Result<String> {
 fn device(args: &SubmitArgs) -> String {
     match (args.measure.selection.device.as_str(), args.gpus_per_node) {
         ("auto", 0) => "cpu".into(),
-        ("auto", _) => "cuda".into(),
+        ("auto", _) => "cuda:all".into(),
         (word, _) => word.into(),
     }
 }

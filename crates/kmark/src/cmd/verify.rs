@@ -5,7 +5,7 @@ use super::progress::Progress;
 use super::{print, to_json};
 use crate::bench::{Bench, Deadlines};
 use crate::cli::VerifyArgs;
-use crate::error::{Result, WRONG_ANSWER};
+use crate::error::{Error, Result, WRONG_ANSWER};
 use crate::host::Workers;
 use crate::plan::{Planned, plan};
 use kmark_core::gate::Verify;
@@ -35,6 +35,10 @@ struct Line {
 
 pub fn run(args: VerifyArgs) -> Result<u8> {
     let plan = plan(&args.selection, args.shard)?;
+    if plan.devices.len() > 1 {
+        let word = &args.selection.device;
+        return Err(Error::usage(format!("--device {word}: `kmark verify` takes one device, `kmark run` several")));
+    }
     let settings = Settings {
         mode: Mode::Cold,
         precision: 1.0,
@@ -46,8 +50,8 @@ pub fn run(args: VerifyArgs) -> Result<u8> {
         grade: args.selection.grade.into(),
         baseline: None,
     };
-    let _ahead = Ahead::start(&args.selection, plan.device);
-    let mut workers = Workers::new(plan.device, false);
+    let _ahead = Ahead::start(&args.selection, plan.device());
+    let mut workers = Workers::new(plan.device(), false);
     let deadlines = Deadlines::of(args.selection.deadline);
     let (roofs, phases) = (None, Phases::default());
     let mut bench = Bench { workers: &mut workers, settings: &settings, deadlines, roofs, phases };
@@ -59,7 +63,7 @@ pub fn run(args: VerifyArgs) -> Result<u8> {
             progress.now(&format!("{} oracle", planned.case.id));
             lines.push(against_host(&mut bench, planned));
         }
-        for (name, grade) in names(planned, &args, plan.device.kind()) {
+        for (name, grade) in names(planned, &args, plan.device().kind()) {
             progress.now(&format!("{} {name}", planned.case.id));
             let mut line = check(&mut bench, planned, name);
             line.bad = if args.mutants { !is_told(&line, grade) } else { line.status.is_failure() };

@@ -20,15 +20,15 @@ fn build(folder: &str, without: Option<&str>) -> PathBuf {
     out
 }
 
-fn standin() -> &'static Path {
+pub fn standin() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| build("standin", None))
 }
 
 /// Tests that time take turns: a clock can be calibrated only where it gets some of the processor.
-static TIMED: Mutex<()> = Mutex::new(());
+pub static TIMED: Mutex<()> = Mutex::new(());
 
-fn on_standin(folder: &Path, args: &[&str]) -> Command {
+pub fn on_standin(folder: &Path, args: &[&str]) -> Command {
     let mut command = kmark(args);
     command.env("KMARK_CUDA_PATH", folder).env("KMARK_STANDIN", folder);
     // Kept between runs of the tests: the key is everything that a result depends on.

@@ -7,6 +7,7 @@ mod compare;
 mod cuda;
 mod faults;
 mod fleet;
+mod gpus;
 mod history;
 mod lists;
 mod merge;

@@ -1,0 +1,134 @@
+//! Several GPUs of one machine, on the stand-in: cases are shared, each record says where it was measured, limits are the
+//! GPU's own, and one that stops working does not stop the others.
+
+use crate::cuda::{TIMED, on_standin, standin};
+use crate::{output, records, text};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+const SELECTION: &[&str] = &["rmsnorm", "softmax", "--dtype", "f32", "--configs", "5x17,16x64,9x40,12x33"];
+const QUICKLY: &[&str] = &["--budget", "10ms", "--rounds", "2", "--quiet"];
+
+/// A clock made of the host's cannot be calibrated while others have the processor: then it is tried again.
+fn until_calm(out: &Path, mut run: impl FnMut() -> Output) -> Output {
+    for _ in 0..6 {
+        let done = run();
+        let told = std::fs::read_to_string(out.join("records.jsonl")).unwrap_or_default() + &text(&done.stderr);
+        if !told.contains("timers cannot be trusted") {
+            return done;
+        }
+        let _ = std::fs::remove_dir_all(out);
+    }
+    panic!("no peace for the stand-in's clock in six tries");
+}
+
+fn run_on(gpus: &str, device: &str, out: &Path, extra: &[&str]) -> Output {
+    let args = [&["run"], SELECTION, QUICKLY, &["--device", device, "--out", out.to_str().unwrap()], extra].concat();
+    until_calm(out, || on_standin(standin(), &args).env("KMARK_STANDIN_DEVICES", gpus).output().unwrap())
+}
+
+fn told(out: &Path) -> Value {
+    serde_json::from_str(&std::fs::read_to_string(out.join("run.json")).unwrap()).unwrap()
+}
+
+fn rows(out: &Path) -> BTreeSet<String> {
+    records(out).iter().map(|r| format!("{} {} {}", r["case"], r["impl"], r["status"])).collect()
+}
+
+/// The GPUs that each case was measured on.
+fn places(out: &Path) -> BTreeMap<String, BTreeSet<String>> {
+    let mut places: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for r in records(out) {
+        places.entry(r["case"].to_string()).or_default().insert(r["device"]["id"].to_string());
+    }
+    places
+}
+
+#[test]
+fn all_of_one_gpu_is_that_gpu_and_several_share_the_cases() {
+    let _turn = TIMED.lock().unwrap_or_else(|e| e.into_inner());
+    let dir = tempfile::tempdir().unwrap();
+    let [one, all, two] = ["one", "all", "two"].map(|name| dir.path().join(name));
+    for (gpus, device, out) in [("1", "cuda", &one), ("1", "cuda:all", &all), ("2", "cuda:all", &two)] {
+        let extra: &[&str] = if gpus == "1" { &["--no-roofs"] } else { &[] };
+        let done = run_on(gpus, device, out, extra);
+        assert!(done.status.success(), "{device}: {}", text(&done.stderr));
+    }
+    assert_eq!(rows(&one), rows(&all));
+    assert_eq!(rows(&one), rows(&two));
+    assert!(told(&all)["gpus"].is_null());
+    let places = places(&two);
+    assert!(places.values().all(|gpus| gpus.len() == 1), "impls of a case stay together: {places:?}");
+    assert_eq!(places.values().flatten().collect::<BTreeSet<_>>().len(), 2, "both had something to do: {places:?}");
+    let run = told(&two);
+    let gpus = run["gpus"].as_array().unwrap();
+    assert!(gpus.len() == 2 && gpus.iter().all(|g| g["roofs"]["copy"].as_f64() > Some(0.0)), "{gpus:?}");
+    assert!(gpus[0]["device"] == run["device"] && gpus[0]["roofs"] == run["roofs"], "the first is the run's own");
+    let table = output(&["report", two.to_str().unwrap()]);
+    assert!(table.status.success() && text(&table.stdout).contains("of roof"), "{}", text(&table.stdout));
+
+    // It goes on only with the same GPUs.
+    assert!(run_on("2", "cuda:all", &two, &["--resume"]).status.success());
+    for (device, why) in [("cuda:0", "was made with GPUs"), ("cuda:1", "was made with device")] {
+        let other = run_on("2", device, &two, &["--resume"]);
+        assert!(other.status.code() == Some(2) && text(&other.stderr).contains(why), "{}", text(&other.stderr));
+    }
+}
+
+#[test]
+fn words_for_gpus_that_mean_nothing_are_refused() {
+    let wrong = |args: &[&str], why: &str| {
+        let done = on_standin(standin(), args).env("KMARK_STANDIN_DEVICES", "2").output().unwrap();
+        let line = text(&done.stderr);
+        assert!(done.status.code() == Some(2) && line.lines().count() == 1 && line.contains(why), "{args:?} {line}");
+    };
+    wrong(&["run", "softmax", "--device", "cuda:0,0", "--dry-run"], "each GPU once");
+    wrong(&["run", "softmax", "--device", "cuda:0,2", "--dry-run"], "there are 2 GPUs, counted from 0");
+    wrong(&["run", "softmax", "--device", "cuda:0,", "--dry-run"], "write it like cuda:0");
+    wrong(&["run", "softmax", "--device", "cpu,1", "--dry-run"], "each GPU once");
+    wrong(&["verify", "softmax", "--device", "cuda:all"], "takes one device");
+    let shown = ["run", "softmax", "--device", "cuda:1,0", "--dry-run"];
+    let shown = on_standin(standin(), &shown).env("KMARK_STANDIN_DEVICES", "2").output().unwrap();
+    assert!(text(&shown.stdout).contains("on cuda:1, cuda:0"), "{}", text(&shown.stdout));
+}
+
+#[test]
+fn a_gpu_that_stops_working_does_not_stop_the_other() {
+    let _turn = TIMED.lock().unwrap_or_else(|e| e.into_inner());
+    let dir = tempfile::tempdir().unwrap();
+    let (out, gone) = (dir.path().join("out"), dir.path().join("gone"));
+    let args = ["--device", "cuda:all", "--budget", "150ms", "--rounds", "3", "--no-roofs", "--out"];
+    let args = [&["run"], SELECTION, &args, &[out.to_str().unwrap()]].concat();
+    // It is lost while the first cases are measured.
+    let done = until_calm(&out, || {
+        let _ = std::fs::remove_file(&gone);
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin("kmark"));
+        let folder = standin();
+        command.args(&args).env("KMARK_CUDA_PATH", folder).env("KMARK_STANDIN", folder);
+        command.env("KMARK_CACHE", folder.join("cache")).env("KMARK_STANDIN_MEMORY", "33554432");
+        command.env("KMARK_STANDIN_DEVICES", "2").env("KMARK_STANDIN_LOST", format!("1:{}", gone.display()));
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        for _ in 0..600 {
+            if std::fs::metadata(out.join("records.jsonl")).is_ok_and(|m| m.len() > 0) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        std::fs::write(&gone, "").unwrap();
+        child.wait_with_output().unwrap()
+    });
+    let said = text(&done.stderr);
+    assert_eq!(done.status.code(), Some(6), "{said}");
+    assert!(said.contains("no longer works"), "{said}");
+    let all = records(&out);
+    assert_eq!(all.iter().map(|r| r["case"].to_string()).collect::<BTreeSet<_>>().len(), 8, "every case has a record");
+    let second = told(&out)["gpus"][1]["device"]["id"].clone();
+    let (failed, well): (Vec<_>, Vec<_>) = all.iter().partition(|r| r["status"] != "ok");
+    let where_failed: BTreeSet<String> = failed.iter().map(|r| r["case"].to_string()).collect();
+    assert_eq!(where_failed.len(), 1, "the case that it was at: {where_failed:?}");
+    assert!(failed.iter().all(|r| r["status"] == "crashed" && r["device"]["id"] == second), "{failed:?}");
+    assert!(well.len() > failed.len(), "the other went on");
+}
