@@ -14,7 +14,12 @@ constexpr float GAIN_BITS = is<q_t, f16> ? 4.0f : 0.0f, GAIN = is<q_t, f16> ? 16
 
 // What rounded_pair made.
 DEVICE Vec<float, 2> both(u32 pair, bf16) { return Vec<float, 2>{float_of(pair << 16), float_of(pair & 0xffff0000u)}; }
-DEVICE Vec<float, 2> both(u32 pair, f16) { return Vec<float, 2>{up(f16{(u16)pair}), up(f16{(u16)(pair >> 16)})}; }
+// Of halves that are taken from a register which a product is reading, NVRTC 13.0 keeps copies, all of them at once.
+DEVICE Vec<float, 2> both(u32 pair, f16) {
+    u32 turned;
+    asm volatile("prmt.b32 %0, %1, %1, 0x1032;" : "=r"(turned) : "r"(pair));
+    return Vec<float, 2>{up(f16{(u16)(turned >> 16)}), up(f16{(u16)turned})};
+}
 
 // In shared memory, tiles lie by 64 columns; KEY_PART and QUERY_PART are the bytes of those. ds has a row for each query and a
 // part for each warpgroup's keys.
