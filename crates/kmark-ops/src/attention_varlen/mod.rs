@@ -10,7 +10,11 @@ pub const ENTRY: Entry = Entry {
     op: &OP,
     cpu: &[&naive::<AttentionVarlen>(), &tiled::<AttentionVarlen>()],
     oracle: oracle!("attention_varlen"),
-    cuda: &[&kernel!("attention_varlen", "01_flash"), &kernel!("attention_varlen", "01_fma")],
+    cuda: &[
+        &kernel!("attention_varlen", "01_flash"),
+        &kernel!("attention_varlen", "01_fma"),
+        &kernel!("attention_varlen", "02_wgmma"),
+    ],
     mutants: &[
         wrong::sink_dropped::<AttentionVarlen>(),
         wrong::last_key_lost::<AttentionVarlen>(),

@@ -76,6 +76,7 @@ struct Blocks {
 struct Counter {
     u32* count;
     int tiles;
+    __device__ __forceinline__ int first() const { return blockIdx.x; }
     __device__ __forceinline__ int next() const {
         int n = (int)atomicAdd(count, 1u);
         if (n == tiles - 1) *count = 0; // every block asks once too often: this was the last question
@@ -83,7 +84,7 @@ struct Counter {
     }
 };
 
-template <class F> DEVICE void flash_produce(const FlashShared& s, const Maps& maps, const Counter& counter, F tile_of) {
+template <class C, class F> DEVICE void flash_produce(const FlashShared& s, const Maps& maps, C counter, F tile_of) {
     Ring<STAGES> ring{0, 1};
     Ring<AHEAD> place{0, 1};
     tma_prefetch(maps.q), tma_prefetch(maps.k), tma_prefetch(maps.v);
@@ -112,7 +113,7 @@ template <class F> DEVICE void flash_produce(const FlashShared& s, const Maps& m
         }
         place.next();
     };
-    int id = blockIdx.x;
+    int id = counter.first();
     copy_queries(id);
     while (id >= 0) {
         Tile t = tile_of(id);
