@@ -89,9 +89,9 @@ DEVICE int list_tiles(const Args& a, Entry* list) {
     return total;
 }
 
-// What the producer leaves in shared memory of a tile, for the whole block. A warpgroup may still have to write tile n when
-// n + 4 is taken: its rows of n + 1 are free once it has the logits of n + 1. All tiles see keys, their own at least, so that
-// it cannot run ahead further.
+// What the producer leaves in shared memory of a tile, for the whole block. A warpgroup lets go of
+// the queries of the next tile or two before it writes this one, and two or three more are taken then: no more than 6 at once.
+// That holds because all tiles see keys, their own at least; for the others a warpgroup would wait for nothing.
 constexpr int SLOTS = 8;
 struct Slot {
     Sequence seq;
