@@ -1,56 +1,126 @@
-// Ragged sequences in equal shares for blocks that stay: who takes which blocks of keys, found out by each from the lengths
-// alone, and what becomes of sequences that several share. Sequences lie one after another on a line, each with OVERHEAD to
-// spare for what beginning and ending one costs; the line is cut into PARTS. The file says OVERHEAD, LEAST (length of a part, at
+// Ragged sequences for blocks that stay: who takes which blocks of keys, found out by each from the lengths alone, and what
+// becomes of sequences that several share. Best is a whole number of sequences for every part, then a whole number of parts for
+// every sequence. Where that leaves some with too much, sequences lie one after another on a line, each with OVERHEAD to spare
+// for what beginning and ending one costs, and the line is cut into PARTS. The file says OVERHEAD, LEAST (length of a part, at
 // least), TILES (of 64 query rows, each with blocks of its own), PARTS, and what `mla_shared.cuh` wants.
 #pragma once
 #include "mla_shared.cuh"
 
+constexpr int SHARING = 4; // what sharing a sequence costs, in blocks of keys
+
 DEVICE int blocks_of(int keys) { return (keys + 63) / 64; }
 DEVICE int cost_of(int keys) { return blocks_of(keys) + OVERHEAD; }
+DEVICE int parts_of(int keys, int size) { return max((blocks_of(keys) + size - 1) / size, 1); }
+
+// Who this is, computed where it is needed: registers are for the loop over keys.
+DEVICE int thread_here() {
+    int thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread;
+}
+DEVICE int block_here() {
+    int block;
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
+    return block;
+}
+DEVICE int part_here() { return block_here() / TILES; }
+DEVICE int tile_here() { return block_here() % TILES; }
 
 // The last sequence of a part and where it begins. One warp; all its lanes get it.
-DEVICE Plan plan_part(const Args& a, int part) {
-    int lane = threadIdx.x % 32, all = 0, count = (int)a.b;
-    for (int s = lane; s < count; s += 32) all += cost_of(a.lengths.ptr[s]);
-    all = warp_all<Add>(all);
-    int each = max((all + PARTS - 1) / PARTS, LEAST), before = 0;
-    int last = min((part + 1) * each, all) - 1;
-    for (int s = lane;; s += 32) {
-        int keys = s < count ? a.lengths.ptr[s] : 0, own = s < count ? cost_of(keys) : 0, sum = own;
+DEVICE Plan plan_part(const Args& a) {
+    const int part = part_here(), lane = threadIdx.x % 32, count = (int)a.b, group = (count + PARTS - 1) / PARTS;
+    int all = 0, most = 0; // of whole sequences, `group` for every part
+    for (int first = lane * group; first < count; first += 32 * group) {
+        int sum = 0;
+        for (int s = first; s < min(first + group, count); s++) sum += cost_of(a.lengths.ptr[s]);
+        all += sum, most = max(most, sum);
+    }
+    all = warp_all<Add>(all), most = __reduce_max_sync(~0u, most);
+    const int each = max((all + PARTS - 1) / PARTS, LEAST);
+    if (most <= each + SHARING) {
+        int first = part * group, last = min(first + group, count) - 1;
+        if (first > last) return Plan{};
+        return Plan{each, 1, last, a.lengths.ptr[last], first, 1};
+    }
+    // Whole numbers of parts need a little more room than the line.
+    int size = 0;
+    for (int more = 0; count <= PARTS && size == 0 && more <= 1 + each / 16; more++) {
+        int parts = 0;
+        for (int s = lane; s < count; s += 32) parts += parts_of(a.lengths.ptr[s], each + more);
+        parts = warp_all<Add>(parts);
+        if (parts <= PARTS) {
+            size = each + more;
+            if (part >= parts) return Plan{};
+        }
+    }
+    // The sequence that holds point `at` of the line, or to which part `at` belongs.
+    const int at = size ? part : min((part + 1) * each, all) - 1;
+    for (int s = lane, before = 0;; s += 32) {
+        int keys = s < count ? a.lengths.ptr[s] : 0, own = s < count ? size ? parts_of(keys, size) : cost_of(keys) : 0, sum = own;
         #pragma unroll
         for (int step = 1; step < 32; step *= 2) {
             int left = __shfl_up_sync(~0u, sum, step);
             if (lane >= step) sum += left;
         }
-        u32 beyond = __ballot_sync(~0u, before + sum > last);
+        u32 beyond = __ballot_sync(~0u, before + sum > at);
         if (beyond) {
             int found = __ffs(beyond) - 1;
             auto of_found = [&](int v) { return __shfl_sync(~0u, v, found); };
-            return Plan{each, part * each < all, of_found(s), of_found(keys), before + of_found(sum - own)};
+            const int last = of_found(s), begin = before + of_found(sum - own), shares = size ? of_found(own) : 0;
+            return Plan{each, size || part * each < all, last, of_found(keys), shares == 1 ? last : begin, shares};
         }
         before += __shfl_sync(~0u, sum, 31);
     }
 }
 
-// Blocks `first` to `end` of sequence s, which parts `from` to `to` share.
+// Three warps of every block bring the page table, or its beginning, to the L2 cache while the plan is made.
+DEVICE void fetch_pages(const Args& a) {
+    const i64 at = ((i64)blockIdx.x * 96 + threadIdx.x - 288) * 32;
+    if (at < (a.page_table.rows - 1) * a.page_table.pitch + a.page_table.cols)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(a.page_table.ptr + at) : "memory");
+}
+
+// Blocks `first` to `end` of sequence s, whose place is `at` (see `Plan`).
 struct Piece {
-    int s, keys, first, end, from, to;
-    __device__ __forceinline__ int sharers() const { return to - from + 1; }
+    int s, keys, first, end, at;
 };
 
-// From the last sequence of the part to the first: what others wait for, the beginning of a sequence, comes first, and what may
-// have to wait for others, the end of one, last. A sequence without keys is a piece of no blocks.
-template <class F> DEVICE void each_piece(const Args& a, const Plan& plan, int part, F body) {
+// Parts `from` to `to` share a sequence. Of more than two those from `joins` on put it together.
+struct Sharers {
+    int from, to, joins;
+    __device__ __forceinline__ int count() const { return to - from + 1; }
+};
+
+DEVICE Sharers sharers_of(const Plan& plan, const Piece& p, int part) {
+    if (plan.shares == 1) return {part, part, part};
+    if (plan.shares > 1) return {p.at, p.at + plan.shares - 1, p.at};
+    const int zero = p.at + OVERHEAD / 2, from = zero / plan.each;
+    return {from, (zero + max(blocks_of(p.keys) - 1, 0)) / plan.each, from + 1};
+}
+
+// The same number in all lanes, and the compiler knows it: it needs no register of every thread.
+DEVICE int uniform(int v) { return __reduce_max_sync(~0u, v); }
+
+// On the line from the last sequence of the part to the first: what others wait for, the beginning of a sequence, comes first,
+// and what may have to wait for others, the end of one, last. A sequence without keys is a piece of no blocks.
+template <class F> DEVICE void each_piece(const Args& a, const Plan& plan, F body) {
     if (!plan.any) return;
-    int begin = part * plan.each, s = plan.last, at = plan.at, keys = plan.keys;
-    while (true) {
-        int before = s > 0 ? a.lengths.ptr[s - 1] : 0; // on its way while the piece is worked on
-        int count = blocks_of(keys), zero = at + OVERHEAD / 2;
-        int first = min(max(begin - zero, 0), count), end = min(max(begin + plan.each - zero, 0), count);
-        bool has = count > 0 ? first < end : zero >= begin && zero < begin + plan.each;
-        if (has) body(Piece{s, keys, first, end, zero / plan.each, (zero + max(count - 1, 0)) / plan.each});
-        if (at <= begin || s == 0) return;
-        s--, keys = before, at -= cost_of(keys);
+    for (int s = plan.last, at = plan.at, keys = plan.keys;;) {
+        const int count = blocks_of(keys), shares = plan.shares;
+        int first = 0, end = count;
+        bool has = true;
+        if (shares > 1) {
+            const int share = part_here() - at;
+            first = count * share / shares, end = count * (share + 1) / shares;
+        } else if (shares == 0) {
+            const int zero = at + OVERHEAD / 2 - part_here() * plan.each; // from where the part begins
+            first = min(max(-zero, 0), count), end = min(max(plan.each - zero, 0), count);
+            has = count > 0 ? first < end : zero >= 0 && zero < plan.each;
+        }
+        if (__any_sync(~0u, has)) body(Piece{uniform(s), uniform(keys), uniform(first), uniform(end), uniform(at)});
+        if (s == 0 || (plan.shares == 0 ? at <= part_here() * plan.each : plan.shares > 1 || s == at)) return;
+        keys = a.lengths.ptr[--s];
+        if (plan.shares == 0) at -= cost_of(keys);
     }
 }
 
@@ -62,11 +132,11 @@ DEVICE float* part_at(const Args& a, int part, bool begins, int tile) {
     constexpr int COUNTERS = (PARTS * TILES * 4 + 255) / 256 * 256;
     return (float*)(a.workspace + COUNTERS) + ((i64)(part * 2 + begins) * TILES + tile) * PART_FLOATS;
 }
-DEVICE u32* counter_of(const Args& a, const Piece& p, int tile) { return (u32*)a.workspace + p.from * TILES + tile; }
+DEVICE u32* counter_of(const Args& a, int from, int tile) { return (u32*)a.workspace + from * TILES + tile; }
 
 // The sums of a warpgroup as they lie in registers, then a maximum and a sum for each of 64 rows.
 DEVICE void put_part(float* to, const float (&o)[128], int w, const float (&top)[2], const float (&sum)[2]) {
-    int thread = threadIdx.x % 128, lane = thread % 32, row = thread / 32 * 16 + lane / 4;
+    int thread = thread_here() % 128, lane = thread % 32, row = thread / 32 * 16 + lane / 4;
     #pragma unroll
     for (int i = 0; i < 128; i += 4)
         store<4>(to + w * 128 * 128 + i * 128 + thread * 4, Vec<float, 4>{{o[i], o[i + 1], o[i + 2], o[i + 3]}});
@@ -83,21 +153,32 @@ template <int N> DEVICE Vec<float, N> load_fresh(const float* p) {
     return v;
 }
 
+// The same, or zeros.
+DEVICE Vec<float, 2> load_fresh_if(const float* p, bool yes) {
+    Vec<float, 2> v;
+    asm volatile("{\n.reg .pred yes;\nsetp.ne.b32 yes, %3, 0;\nmov.b32 %0, 0;\nmov.b32 %1, 0;\n@yes ld.global.cg.v2.f32 {%0, %1}, [%2];\n}"
+                 : "=&f"(v.v[0]), "=&f"(v.v[1]) : "l"(p), "r"((int)yes) : "memory");
+    return v;
+}
+
 // What both warpgroups have put is there for others.
 DEVICE void part_done(u32* counter) {
     both_groups();
     if (threadIdx.x == 0) asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
 }
 
-// Waits until `count` parts are there. All blocks run at once: no more are launched than there are multiprocessors. Of those who
-// wait the last leaves the counter at zero.
-DEVICE void await_parts(u32* counter, u32 count, u32 waiters) {
+// Waits until `count` parts are there. All blocks run at once: no more are launched than there are multiprocessors.
+DEVICE void await_parts(u32* counter, u32 count) {
     if (threadIdx.x == 0) {
         u32 seen = 0;
         while ((seen & 0xffff) < count) asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
-        if (atomicAdd(counter, 0x10000u) >> 16 == waiters - 1) *counter = 0;
     }
     both_groups();
+}
+
+// Of those who waited the last leaves the counter at zero.
+DEVICE void parts_taken(u32* counter, u32 waiters) {
+    if (threadIdx.x == 0 && atomicAdd(counter, 0x10000u) >> 16 == waiters - 1) *counter = 0;
 }
 
 // A maximum as something that can be subtracted.
@@ -105,7 +186,7 @@ DEVICE float anchor(float top) { return top == lowest() ? 0.0f : top; }
 
 // Adds the other part of a sequence that two share.
 DEVICE void add_part(const float* from, float (&o)[128], int w, float (&top)[2], float (&sum)[2]) {
-    int thread = threadIdx.x % 128, row = thread / 32 * 16 + thread % 32 / 4;
+    int thread = thread_here() % 128, row = thread / 32 * 16 + thread % 32 / 4;
     float mine[2], other[2];
     #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -122,40 +203,64 @@ DEVICE void add_part(const float* from, float (&o)[128], int w, float (&top)[2],
     }
 }
 
-// Of a sequence that more than two share: some of its columns, eight at a time, from all parts. Those who do not begin it share
-// them. Both warpgroups; `scratch` has room for a weight of every part and row, and for eight rows more.
-DEVICE void combine(const Args& a, const Piece& p, int part, int tile, int rows, float* scratch) {
-    int thread = threadIdx.x, sharers = p.sharers(), row = thread % 64, quarter = thread / 64;
-    float *tops = scratch + sharers * 64, *sums = tops + 256;
+// Columns `unit` to `end`, eight at a time, from all parts: UNITS of them and DEEP parts at once, so that many loads are on their way.
+// `from` says where a part lies, `weights` has one for every part and row, and zeros for DEEP more.
+template <int UNITS, int DEEP, class F>
+DEVICE void combine_units(const Args& a, int s, int sharers, int tile, int rows, int unit, int end, const float* weights, float inverse, F from) {
+    // A thread has two neighbours of one row.
+    const int thread = thread_here(), of = thread / 2, r = of / 32 * 16 + of % 32 / 4 + thread % 2 * 8;
+    for (; unit < end; unit += UNITS) {
+        Vec<float, 2> all[UNITS] = {}, more[DEEP][UNITS];
+        for (int i = 0; i < sharers; i += DEEP) {
+            #pragma unroll
+            for (int n = 0; n < DEEP * UNITS; n++) {
+                const int part = i + n / UNITS, of_unit = unit + n % UNITS;
+                more[n / UNITS][n % UNITS] = load_fresh_if(from(part) + of_unit * 512 + thread * 2, part < sharers && of_unit < end);
+            }
+            #pragma unroll
+            for (int n = 0; n < DEEP; n++) {
+                const float weight = weights[(i + n) * 64 + r];
+                #pragma unroll
+                for (int u = 0; u < UNITS; u++) all[u].v[0] += weight * more[n][u].v[0], all[u].v[1] += weight * more[n][u].v[1];
+            }
+        }
+        #pragma unroll
+        for (int u = 0; u < UNITS; u++) {
+            if (r < rows && unit + u < end)
+                *(u32*)&a.o.at(row_of(a, s, tile * 64 + r), (unit + u) * 8 + of % 4 * 2) = two<o_t>(all[u].v[0] * inverse, all[u].v[1] * inverse);
+        }
+    }
+}
+
+// Of a sequence that more than two share: some of its columns. Both warpgroups; `scratch` has room for three floats of every part
+// and row, and for 40 rows more.
+DEVICE void combine(const Args& a, int s, const Sharers& p, int part, int tile, int rows, float* scratch) {
+    const int thread = thread_here(), sharers = p.count(), row = thread % 64, quarter = thread / 64;
+    float *weights = scratch, *tops = weights + (sharers + 32) * 64, *sums = tops + 256;
+    Vec<float, 2>* stats = (Vec<float, 2>*)(sums + 256);
     auto from = [&](int i) { return part_at(a, p.from + i, i == 0, tile); };
     float top = lowest(), sum = 0.0f;
-    for (int i = quarter; i < sharers; i += 4) top = fmaxf(top, load_fresh<2>(from(i) + 64 * 512 + row * 2).v[0]);
+    #pragma unroll 8
+    for (int i = quarter; i < sharers; i += 4) {
+        const Vec<float, 2> of_part = load_fresh<2>(from(i) + 64 * 512 + row * 2);
+        stats[i * 64 + row] = of_part, top = fmaxf(top, of_part.v[0]);
+    }
     tops[thread] = top;
     both_groups();
     top = fmaxf(fmaxf(tops[row], tops[row + 64]), fmaxf(tops[row + 128], tops[row + 192]));
-    for (int i = quarter; i < sharers; i += 4) {
-        Vec<float, 2> stats = load_fresh<2>(from(i) + 64 * 512 + row * 2);
-        float weight = exp2_fast(stats.v[0] - anchor(top));
-        scratch[i * 64 + row] = weight, sum += weight * stats.v[1];
+    for (int i = quarter; i < sharers + 32; i += 4) {
+        float weight = 0.0f;
+        if (i < sharers) weight = exp2_fast(stats[i * 64 + row].v[0] - anchor(top)), sum += weight * stats[i * 64 + row].v[1];
+        weights[i * 64 + row] = weight;
     }
     sums[thread] = sum;
     both_groups();
     auto sum_of = [&](int r) { return sums[r] + sums[r + 64] + sums[r + 128] + sums[r + 192]; };
-    if (part == p.from + 1 && quarter == 0 && row < rows) put_lse(a, p.s, tile * 64 + row, top, sum_of(row));
+    if (part == p.joins && quarter == 0 && row < rows) put_lse(a, s, tile * 64 + row, top, sum_of(row));
 
-    // A thread has two neighbours of one row.
-    int of = thread / 2, r = of / 32 * 16 + of % 32 / 4 + thread % 2 * 8;
-    float inverse = inverse_of(sum_of(r));
-    int shares = sharers - 1, share = part - p.from - 1;
-    for (int unit = 64 * share / shares; unit < 64 * (share + 1) / shares; unit++) {
-        Vec<float, 2> all{{0.0f, 0.0f}};
-        #pragma unroll 16
-        for (int i = 0; i < sharers; i++) {
-            Vec<float, 2> more = load_fresh<2>(from(i) + unit * 512 + thread * 2);
-            float weight = scratch[i * 64 + r];
-            all.v[0] += weight * more.v[0], all.v[1] += weight * more.v[1];
-        }
-        if (r < rows)
-            *(u32*)&a.o.at(row_of(a, p.s, tile * 64 + r), unit * 8 + of % 4 * 2) = two<o_t>(all.v[0] * inverse, all.v[1] * inverse);
-    }
+    const int shares = p.to - p.joins + 1, share = part - p.joins, unit = 64 * share / shares, end = 64 * (share + 1) / shares;
+    const float inverse = inverse_of(sum_of(thread / 64 * 16 + thread / 2 % 32 / 4 + thread % 2 * 8));
+    if (sharers <= 6) combine_units<8, 4>(a, s, sharers, tile, rows, unit, end, weights, inverse, from);
+    else if (sharers <= 24) combine_units<2, 16>(a, s, sharers, tile, rows, unit, end, weights, inverse, from);
+    else combine_units<1, 32>(a, s, sharers, tile, rows, unit, end, weights, inverse, from);
 }

@@ -12,18 +12,19 @@ constexpr int MLA_THREADS = 384;
 DEVICE float lowest() { return float_of(0xff800000u); } // minus infinity
 constexpr float FACTOR = (float)(SCALE * 1.4426950408889634); // logits are kept in base 2
 
-// A part's last sequence, its keys, and where on the line it begins.
+// A part's last sequence and its keys. `shares` of 0: where on the line it begins. 1: which sequence is the part's first, all its
+// own. More: which part is the first of the `shares` that have this sequence.
 struct Plan {
     int each; // length of a part
     int any;  // whether this one has any
-    int last, keys, at;
+    int last, keys, at, shares;
 };
 
 // A stage holds 64 keys: two halves of four tiles, each the values of one warpgroup, and the positional tile. `full`: a pair of
-// tiles is there; the fifth is the positional tile. `empty`: a half may be overwritten, and with that of the warpgroup which did
-// not score the block, the positional tile. `weights`: those of the stage are in shared memory.
+// tiles is there; the fifth is the positional tile. `empty`: a pair may be overwritten, and with the last of them the positional
+// tile. `weights`: those of the stage are in shared memory.
 struct MlaShared {
-    u64 full[2][5], empty[2][2], weights[2], q_full, q_empty;
+    u64 full[2][5], empty[2][4], weights[2], q_full, q_empty;
     float top[2][64];     // maxima of rows up to the block in this stage
     float sum[2][2][64];  // sums of rows, of each warpgroup; of this piece and the next
     Plan plan;
@@ -45,11 +46,11 @@ DEVICE void fetch_ahead(const TensorMap& map, int y, int z, int w) {
     asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global.tile [%0, {%1, %2, %3, %4}];" ::"l"(&map), "r"(0), "r"(y), "r"(z), "r"(w) : "memory");
 }
 
-// Four warps of every block of the pair say that a half of a stage may be overwritten.
-DEVICE void release(u64* empty) {
+// Four warps of every block of the pair say that COUNT pairs of tiles, from that of `empty` on, may be overwritten.
+template <int COUNT> DEVICE void release(u64* empty) {
     int lane = threadIdx.x % 32;
-    if (PAIR == 1 && lane == 0) barrier_arrive(empty);
-    if (PAIR == 2 && lane < 2) barrier_arrive_at(empty, lane);
+    if (PAIR == 1 && lane < COUNT) barrier_arrive(empty + lane);
+    if (PAIR == 2 && lane < 2 * COUNT) barrier_arrive_at(empty + lane / 2, lane % 2);
 }
 
 // Two neighbours as elements of T.

@@ -9,8 +9,8 @@
 // kmark: let BOX = min(page,64)
 // kmark: let OVERHEAD = 6
 // kmark: let LEAST = 2
-// kmark: tune PAIR = 2, 1 when PAIR==1||TILES%2==0
-// kmark: tune AHEAD = 2, 0
+// kmark: let PAIR = TILES%2==0?2:1
+// kmark: let AHEAD = PAIR==2||TILES==1?2:0
 // kmark: map q = q dims=64,h*q,9,b strides=q.pitch,64,q.pitch*h*q box=64,64,1,1 swizzle=128
 // kmark: map latent = cache dims=64,page,9,cache.rows/page strides=cache.pitch,64,cache.pitch*page box=64,BOX,page>=64?2:1,1 swizzle=128
 // kmark: map rope = cache dims=64,page,9,cache.rows/page strides=cache.pitch,64,cache.pitch*page box=64,BOX,1,1 swizzle=128
@@ -23,10 +23,10 @@ constexpr float PATIENCE = 8.0f;  // a maximum stays until it is exceeded by thi
 template <bool V> struct Bool { static constexpr bool value = V; };
 
 // One warp copies. Lane i knows the page of box i of the next 32, and of 32 more.
-DEVICE void produce(const Args& a, const Maps& maps, MlaShared& s, u8* q, u8* stages, int part, int tile) {
-    const int lane = threadIdx.x % 32, rank = PAIR == 2 ? tile % 2 : 0;
+DEVICE void produce(const Args& a, const Maps& maps, MlaShared& s, u8* q, u8* stages) {
+    const int lane = threadIdx.x % 32, tile = tile_here(), rank = PAIR == 2 ? tile % 2 : 0;
     int pieces = 0, phases = 3; // bit i is the phase of stage i
-    each_piece(a, s.plan, part, [&](const Piece& p) {
+    each_piece(a, s.plan, [&](const Piece& p) {
         if (p.keys == 0) return;
         if (lane == 0) {
             barrier_wait(&s.q_empty, pieces & 1 ^ 1);
@@ -55,9 +55,9 @@ DEVICE void produce(const Args& a, const Maps& maps, MlaShared& s, u8* q, u8* st
                 #pragma unroll
                 for (int turn = 0; turn < 2; turn++) {
                     int half = stage ^ turn; // the stage's own warpgroup is done with its half first
-                    barrier_wait(&s.empty[stage][half], phases >> stage & 1);
                     #pragma unroll
                     for (int g = 0; g < 2; g++) {
+                        barrier_wait(&s.empty[stage][half * 2 + g], phases >> stage & 1);
                         u64* full = &s.full[stage][half * 2 + g];
                         barrier_expect(full, 2 * TILE);
                         if (PAIR == 2 && g != rank) continue;
@@ -120,16 +120,17 @@ DEVICE void rescale(float (&o)[128], const float (&keep)[2]) {
 }
 
 // Warpgroup w, with the weights of blocks w, w + 2, … and columns 256w and on of the output.
-DEVICE void consume(const Args& a, MlaShared& s, u8* q, u8* stages, u8* weights, int part, int tile, int w) {
+DEVICE void consume(const Args& a, MlaShared& s, u8* q, u8* stages, u8* weights, int w) {
     const int thread = threadIdx.x % 128, warp = thread / 32, lane = thread % 32, row = warp * 16 + lane / 4;
-    const int rows = min((int)(a.h * Q) - tile * 64, 64);
+    auto rows_of = [&](int tile) { return min((int)(a.h * Q) - tile * 64, 64); };
     u8 *own = stages + w * STAGE, *other = stages + (1 - w) * STAGE;
     const u64 of_q = along_k(q), of_own = along_k(own), of_weights = along_k(weights + (1 - w) * TILE);
     const u64 of_own_half = across_k(own + w * 4 * TILE, TILE), of_other_half = across_k(other + w * 4 * TILE, TILE);
     float o[128];
-    int pieces = 0, own_phase = 0, other_phase = 0;
-    each_piece(a, s.plan, part, [&](const Piece& p) {
+    int phases = 0; // bit 0: of the stage that this warpgroup scores; 1: of the other; 2: of q
+    each_piece(a, s.plan, [&](const Piece& p) {
         if (p.keys == 0) {
+            const int tile = tile_here(), rows = rows_of(tile);
             for (int r = warp; r < rows; r += 4) {
                 store<8>((u16*)a.o.row(row_of(a, p.s, tile * 64 + r)) + w * 256 + lane * 8, Vec<u16, 8>{});
                 if (w == 0 && lane == 0) put_lse(a, p.s, tile * 64 + r, lowest(), 0.0f);
@@ -140,18 +141,19 @@ DEVICE void consume(const Args& a, MlaShared& s, u8* q, u8* stages, u8* weights,
         float top[2] = {lowest(), lowest()}, sum[2] = {0.0f, 0.0f};
         int add = 0; // whether o holds anything
         // Positions are aligned at the end: the last token sees the last key.
+        const int q_tile = tile_here();
         int limit[2];
         #pragma unroll
-        for (int r = 0; r < 2; r++) limit[r] = Q == 1 ? p.keys : p.keys - (int)(Q - 1) + (tile * 64 + row + 8 * r) / (int)a.h;
+        for (int r = 0; r < 2; r++) limit[r] = Q == 1 ? p.keys : p.keys - (int)(Q - 1) + (q_tile * 64 + row + 8 * r) / (int)a.h;
 
         u32 q_last[4][4]; // the positional columns of q, which both warpgroups keep in registers
         #pragma unroll
         for (int n = 0; n < 16; n++) {
             const int r = row + n % 2 * 8;
-            const q_t* from = a.q.row(row_of(a, p.s, tile * 64 + r)) + 512 + n / 4 * 16 + n / 2 % 2 * 8 + lane % 4 * 2;
-            q_last[n / 4][n % 4] = r < rows ? *(const u32*)from : 0;
+            const q_t* from = a.q.row(row_of(a, p.s, q_tile * 64 + r)) + 512 + n / 4 * 16 + n / 2 % 2 * 8 + lane % 4 * 2;
+            q_last[n / 4][n % 4] = r < rows_of(q_tile) ? *(const u32*)from : 0;
         }
-        barrier_wait(&s.q_full, pieces & 1);
+        barrier_wait(&s.q_full, phases >> 2);
         auto last_score = [&](bool yes) {
             if (yes && lane == 0) barrier_arrive(&s.q_empty);
         };
@@ -167,7 +169,7 @@ DEVICE void consume(const Args& a, MlaShared& s, u8* q, u8* stages, u8* weights,
         };
         // The other warpgroup's block i: its weights, times this one's columns.
         auto take_other = [&](int i, auto is_last) {
-            barrier_wait(&s.weights[1 - w], other_phase);
+            barrier_wait(&s.weights[1 - w], phases >> 1 & 1);
             float keep[2];
             bool grew = false;
             #pragma unroll
@@ -177,25 +179,28 @@ DEVICE void consume(const Args& a, MlaShared& s, u8* q, u8* stages, u8* weights,
                 grew |= next != top[r], sum[r] *= keep[r], top[r] = next;
             }
             if (__any_sync(~0u, grew)) rescale(o, keep);
-            barrier_wait(&s.full[1 - w][w * 2], other_phase);
-            barrier_wait(&s.full[1 - w][w * 2 + 1], other_phase);
+            barrier_wait(&s.full[1 - w][w * 2], phases >> 1 & 1);
+            barrier_wait(&s.full[1 - w][w * 2 + 1], phases >> 1 & 1);
             if constexpr (is_last.value) clear(other + w * 4 * TILE, i);
             wgmma_fence();
             #pragma unroll
-            for (int k = 0; k < 4; k++) wgmma<q_t, false, true>(o, of_weights + k * 2, of_other_half + k * 128, add || k);
+            for (int n = 0; n < 8; n++) {
+                const int g = n / 4, k = n % 4;
+                wgmma<q_t, false, true>((float(&)[64])o[g * 64], of_weights + k * 2, of_other_half + g * 2 * (TILE >> 4) + k * 128, add || k);
+            }
             wgmma_commit();
-            add = 1, other_phase ^= 1;
+            add = 1, phases ^= 2;
         };
         auto step = [&](int i, auto is_first) {
             float d[32];
             // What the other warpgroup is done with comes between, so that its stage is free soon, but not first: the weights
             // may not be there yet.
-            score(d, of_q, of_own, s.full[w], own_phase, w);
+            score(d, of_q, of_own, s.full[w], phases & 1, w);
             if constexpr (!is_first.value) take_other(i - 1, Bool<false>{});
-            score_position(d, q_last, of_own, s.full[w], own_phase);
+            score_position(d, q_last, of_own, s.full[w], phases & 1);
             if constexpr (!is_first.value) {
                 wgmma_wait<1>();
-                release(&s.empty[1 - w][w]);
+                release<2>(&s.empty[1 - w][w * 2]);
             }
             wgmma_wait<0>();
             last_score(i + 2 >= blocks);
@@ -240,12 +245,18 @@ DEVICE void consume(const Args& a, MlaShared& s, u8* q, u8* stages, u8* weights,
             if (__any_sync(~0u, grew)) rescale(o, keep);
             if (i + 1 == blocks) clear(own + w * 4 * TILE, i);
             wgmma_fence();
+            // This warpgroup's next keys start from here: the first two tiles are free before the others are done.
             #pragma unroll
-            for (int k = 0; k < 4; k++) wgmma_rs<q_t, true>(o, pairs[k], of_own_half + k * 128, add || k);
-            wgmma_commit();
-            add = 1, own_phase ^= 1;
+            for (int g = 0; g < 2; g++) {
+                #pragma unroll
+                for (int k = 0; k < 4; k++) wgmma_rs<q_t, true>((float(&)[64])o[g * 64], pairs[k], of_own_half + g * 2 * (TILE >> 4) + k * 128, add || k);
+                wgmma_commit();
+            }
+            add = 1, phases ^= 1;
+            wgmma_wait<1>();
+            release<1>(&s.empty[w][w * 2]);
             wgmma_wait<0>();
-            release(&s.empty[w][w]);
+            release<1>(&s.empty[w][w * 2 + 1]);
         };
         int i = w;
         if (w == 0) step(0, Bool<true>{}), i = 2;
@@ -253,11 +264,12 @@ DEVICE void consume(const Args& a, MlaShared& s, u8* q, u8* stages, u8* weights,
         if ((blocks - 1) % 2 != w) {
             take_other(blocks - 1, Bool<true>{});
             wgmma_wait<0>();
-            release(&s.empty[1 - w][w]);
+            release<2>(&s.empty[1 - w][w * 2]);
         }
 
         // Each warpgroup has added up the weights of its own blocks.
-        float(&sums)[2][64] = s.sum[pieces++ & 1];
+        float(&sums)[2][64] = s.sum[phases >> 2];
+        phases ^= 4;
         #pragma unroll
         for (int r = 0; r < 2; r++) {
             sum[r] += __shfl_xor_sync(~0u, sum[r], 1);
@@ -268,21 +280,27 @@ DEVICE void consume(const Args& a, MlaShared& s, u8* q, u8* stages, u8* weights,
         #pragma unroll
         for (int r = 0; r < 2; r++) sum[r] = sums[0][row + 8 * r] + sums[1][row + 8 * r];
 
-        const int sharers = p.sharers();
-        const bool begins = part == p.from;
-        u32* counter = counter_of(a, p, tile);
+        const int part = part_here(), tile = tile_here(), rows = rows_of(tile);
+        const Sharers shared = sharers_of(s.plan, p, part);
+        const int sharers = shared.count();
+        const bool begins = part == shared.from;
+        u32* counter = counter_of(a, shared.from, tile);
         if (sharers > 2 || sharers == 2 && begins) {
             put_part(part_at(a, part, begins, tile), o, w, top, sum);
             part_done(counter);
-            if (!begins) {
-                await_parts(counter, sharers, sharers - 1);
-                combine(a, p, part, tile, rows, (float*)stages);
+            if (sharers > 2 && part >= shared.joins) {
+                await_parts(counter, sharers);
+                combine(a, p.s, shared, part, tile, rows, (float*)stages);
+                parts_taken(counter, shared.to - shared.joins + 1);
+                #pragma unroll
+                for (int i = 0; i < 128; i++) o[i] = 0.0f; // so that its registers are free until here
             }
             return;
         }
         if (sharers == 2) {
-            await_parts(counter, 1, 1);
-            add_part(part_at(a, p.from, true, tile), o, w, top, sum);
+            await_parts(counter, 1);
+            add_part(part_at(a, shared.from, true, tile), o, w, top, sum);
+            parts_taken(counter, 1);
         }
         #pragma unroll
         for (int r = 0; r < 2; r++) {
@@ -306,27 +324,27 @@ KERNEL __launch_bounds__(MLA_THREADS, 1) mla_wgmma(const __grid_constant__ Args 
     extern __shared__ u8 raw[];
     __shared__ MlaShared s;
     u8 *q = raw + (1024 - shared_address(raw) % 1024) % 1024, *stages = q + 8 * TILE, *weights = stages + 2 * STAGE;
-    const int part = blockIdx.x / TILES, tile = blockIdx.x % TILES;
     if (threadIdx.x == 0) {
         for (int i = 0; i < 10; i++) barrier_init(&s.full[0][0] + i, 1);
-        for (int i = 0; i < 4; i++) barrier_init(&s.empty[0][0] + i, 4 * PAIR);
+        for (int i = 0; i < 8; i++) barrier_init(&s.empty[0][0] + i, 4 * PAIR);
         barrier_init(&s.weights[0], 4), barrier_init(&s.weights[1], 4), barrier_init(&s.q_full, 1), barrier_init(&s.q_empty, 8);
         barrier_fence_init();
         tma_prefetch(maps.q), tma_prefetch(maps.latent), tma_prefetch(maps.rope);
     }
     int group = __shfl_sync(~0u, threadIdx.x / 128, 0); // one for the whole warp, and the compiler knows it
+    if (threadIdx.x / 32 > 8) fetch_pages(a);
     if (threadIdx.x / 32 == 8) {
-        Plan plan = plan_part(a, part);
+        Plan plan = plan_part(a);
         if (threadIdx.x % 32 == 0) s.plan = plan;
     }
     if constexpr (PAIR == 2) cluster_sync();
     else __syncthreads();
     if (group == 2) {
         fewer_registers<56>();
-        if (threadIdx.x / 32 == 8) produce(a, maps, s, q, stages, part, tile);
+        if (threadIdx.x / 32 == 8) produce(a, maps, s, q, stages);
     } else {
         more_registers<224>();
-        consume(a, s, q, stages, weights, part, tile, group);
+        consume(a, s, q, stages, weights, group);
     }
     if constexpr (PAIR == 2) cluster_sync(); // no block leaves while the other may still reach into it
 }
