@@ -20,6 +20,7 @@
 
 constexpr int BOXES = 64 / BOX;   // copies of rows for a block of keys
 constexpr float PATIENCE = 8.0f;  // a maximum stays until it is exceeded by this: weights up to 2^8 are as exact as others
+constexpr int COPIER = BOXES == 1 ? 40 : 56; // registers of who copies: many small pages need more
 template <bool V> struct Bool { static constexpr bool value = V; };
 
 // One warp copies. Lane i knows the page of box i of the next 32, and of 32 more.
@@ -340,10 +341,10 @@ KERNEL __launch_bounds__(MLA_THREADS, 1) mla_wgmma(const __grid_constant__ Args 
     if constexpr (PAIR == 2) cluster_sync();
     else __syncthreads();
     if (group == 2) {
-        fewer_registers<56>();
+        fewer_registers<COPIER>();
         if (threadIdx.x / 32 == 8) produce(a, maps, s, q, stages);
     } else {
-        more_registers<224>();
+        more_registers<252 - COPIER / 2>();
         consume(a, s, q, stages, weights, group);
     }
     if constexpr (PAIR == 2) cluster_sync(); // no block leaves while the other may still reach into it
