@@ -80,6 +80,7 @@ const OWN: &[(&str, &str)] = headers![
     "column_truth.cuh",
     "decode.cuh",
     "decode_oracle.cuh",
+    "decode_pieces.cuh",
     "fast_exp.cuh",
     "flash.cuh",
     "fp8.cuh",

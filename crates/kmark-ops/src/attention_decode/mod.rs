@@ -9,7 +9,7 @@ pub const ENTRY: Entry = Entry {
     op: &OP,
     cpu: &[&naive::<AttentionDecode>(), &tiled::<AttentionDecode>()],
     oracle: oracle!("attention_decode"),
-    cuda: &[&kernel!("attention_decode", "01_split_kv")],
+    cuda: &[&kernel!("attention_decode", "01_split_kv"), &kernel!("attention_decode", "02_equal_shares")],
     mutants: &[
         wrong::sink_dropped::<AttentionDecode>(),
         wrong::last_key_lost::<AttentionDecode>(),
