@@ -3,7 +3,7 @@
 // the logits of the next BN keys and on the values of the last, a warpgroup makes weights of the logits it has, in registers;
 // warpgroups wait for nobody. The file says, by `let`, BN, GROUPS,
 // STAGES, IN_REGISTERS (whether queries are kept there: shared memory then has only keys and values to deliver), and AHEAD: 2 if it
-// has room for the next tile's queries too; every BY_FMA-th exponential, if it is not 0, is made by multiplication.
+// has room for the next tile's queries too.
 #pragma once
 #include "attention_mma.cuh"
 #include "hopper/tma_4d.cuh"
@@ -16,8 +16,6 @@ constexpr int Q_BYTES = CHUNKS * Q_CHUNK, KV_BYTES = CHUNKS * KV_CHUNK;
 constexpr int FLASH_THREADS = 128 * (GROUPS + 1);
 // Whether there is a place for the next tile's queries while this one's are multiplied.
 constexpr bool EARLY = AHEAD > 1 || IN_REGISTERS;
-// Whether a tile is written beneath the next one's second logits: not where registers are short.
-constexpr bool LATE = EARLY && !BOUND_LOW;
 
 template <bool V> struct Bool { static constexpr bool value = V; };
 
@@ -134,16 +132,6 @@ template <class C, class F> DEVICE void flash_produce(const FlashShared& s, cons
     }
 }
 
-// 2^x by multiplication, as exact as power2 but for results below the smallest normal number; x is below 128. Exponentials have a
-// unit of their own, four lanes wide; where it is the bottleneck, some of them are made this way.
-DEVICE float power2_fma(float x) {
-    constexpr float MAGIC = 12582912.0f; // 1.5 * 2^23: adding it rounds to an integer
-    asm("max.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(-127.0f));
-    float t = x + MAGIC, f = x - (t - MAGIC), p = 0.00132763153f;
-    p = fmaf(p, f, 0.00967551675f), p = fmaf(p, f, 0.0555071346f), p = fmaf(p, f, 0.240221202f), p = fmaf(p, f, 0.693146944f), p = fmaf(p, f, 1.0f);
-    return __int_as_float(__float_as_int(p) + (__float_as_int(t) << 23));
-}
-
 // Two rows of a thread, 8 apart: logits become weights 2^(logit - high), whose sum is `total`. `high` lags behind the maximum by
 // up to LAG, so that sums are seldom rescaled; the last division removes it again. All in powers of two.
 struct RowPair {
@@ -173,8 +161,7 @@ struct RowPair {
                 #pragma unroll
                 for (int e = 0; e < 2; e++) {
                     float& x = s[4 * n + 2 * h + e];
-                    x = fmaf(x, scale, -base);
-                    x = BY_FMA > 0 && n % BY_FMA == BY_FMA - 1 ? power2_fma(x) : power2(x);
+                    x = power2(fmaf(x, scale, -base));
                     sums[e] += x;
                 }
             }
@@ -328,15 +315,6 @@ template <class F> DEVICE void flash_consume(const FlashShared& s, int group, F 
             return id;
         }
     };
-    // The tile before: what is left of it is to be written before its sums are overwritten.
-    int done = -1;
-    RowPair finished;
-    auto write_finished = [&] {
-        if (done < 0) return;
-        Tile t = tile_of(done);
-        flash_write(t, o, finished, t.first + inside);
-        done = -1;
-    };
     Blocks blocks;
     // Block i of tile `id`, while the values of the block before are weighed; `add` them to those before.
     auto step = [&](int id, int i, int add, bool masked, auto fresh) {
@@ -345,7 +323,6 @@ template <class F> DEVICE void flash_consume(const FlashShared& s, int group, F 
         barrier_wait(s.k_full + ring.stage, ring.phase);
         wgmma_fence();
         multiply_keys(ring.stage);
-        if (LATE) write_finished();
         barrier_wait(s.v_full + last.stage, last.phase);
         wgmma_fence();
         multiply_values(last.stage, add);
@@ -393,14 +370,13 @@ template <class F> DEVICE void flash_consume(const FlashShared& s, int group, F 
         }
         #pragma unroll 1
         for (int i = 1; i < blocks.count; i++) step(id, i, i > 1, i < from || i >= to, Bool<false>{});
-        int add = blocks.count > 1, old = id;
-        RowPair sums = rows;
+        int done = id, add = blocks.count > 1;
+        RowPair finished = rows;
         if (EARLY) id = next_tile();
         if (EARLY && id >= 0) {
             blocks = Blocks(tile_of(id)).uniform();
             step(id, 0, add, true, Bool<true>{});
         } else {
-            if (LATE) write_finished();
             barrier_wait(s.v_full + ring.stage, ring.phase);
             wgmma_fence();
             multiply_values(ring.stage, add);
@@ -408,8 +384,8 @@ template <class F> DEVICE void flash_consume(const FlashShared& s, int group, F 
             release(s.v_empty + ring.stage);
             ring.next();
         }
-        done = old, finished = sums;
-        if (!LATE || id < 0) write_finished();
+        Tile t = tile_of(done);
+        flash_write(t, o, finished, t.first + inside);
         if (!EARLY) id = next_tile();
         if (id < 0) return;
         if (!EARLY) begin(id);

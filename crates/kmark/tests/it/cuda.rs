@@ -519,6 +519,15 @@ dtype = "bf16"
 causal = "yes"
 configs = ["2x16x16x4096x4096x128"]
 [[cases]]
+op = "attention-varlen"
+dtype = "bf16"
+lengths = "ragged"
+configs = ["4x1000x8x2x128"]
+[[cases]]
+op = "attention-decode"
+dtype = "bf16"
+configs = ["64x4096x32x8x128"]
+[[cases]]
 op = "mla-decode"
 dtype = "bf16"
 configs = ["64x4096x128", "4x200x16"]

@@ -7,7 +7,6 @@
 // kmark: let GROUPS = sq<=64?1:d<=64&&ceil(sq,192)*15<=ceil(sq,128)*12?3:2
 // kmark: let IN_REGISTERS = d>64&&d<=128
 // kmark: let BN = d<=128?128:d<=192?112:80
-// kmark: let BY_FMA = d<=64?4:0
 // kmark: let ROW = ceil(d,64)*128
 // kmark: let AHEAD = d<=64?2:1
 // kmark: let STAGES = min(4,(max_shared-2048-AHEAD*GROUPS*64*ROW)/(2*BN*ROW))

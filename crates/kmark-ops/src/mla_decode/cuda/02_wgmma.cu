@@ -10,7 +10,7 @@
 // kmark: let OVERHEAD = 6
 // kmark: let LEAST = 2
 // kmark: let PAIR = TILES%2==0?2:1
-// kmark: let AHEAD = PAIR==2||TILES==1?2:0
+// kmark: let AHEAD = PAIR==2?2:0
 // kmark: map q = q dims=64,h*q,9,b strides=q.pitch,64,q.pitch*h*q box=64,64,1,1 swizzle=128
 // kmark: map latent = cache dims=64,page,9,cache.rows/page strides=cache.pitch,64,cache.pitch*page box=64,BOX,page>=64?2:1,1 swizzle=128
 // kmark: map rope = cache dims=64,page,9,cache.rows/page strides=cache.pitch,64,cache.pitch*page box=64,BOX,1,1 swizzle=128
