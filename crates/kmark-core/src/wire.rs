@@ -7,7 +7,7 @@ use crate::record::{Calibration, Checked, Conditions, DeviceId, KernelFigures, M
 use crate::stop::{Stop, StopRule};
 use serde::{Deserialize, Serialize};
 
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 /// A line longer than this is not ours.
 pub const MAX_LINE: usize = 64 << 20;
 
@@ -19,11 +19,13 @@ pub enum Request {
         /// Whether to calibrate the clock; only a run that times needs it.
         calibrate: bool,
     },
-    /// Check the impl on fresh memory, with fresh values twice.
+    /// Check the impl on fresh memory, with several sets of values.
     Verify {
         case: Case,
         #[serde(rename = "impl")]
         impl_name: String,
+        /// Leave out the first set: it is judged where the impl is timed.
+        but_first: bool,
     },
     /// Hold the GPU's inputs and oracle against the host's.
     Oracle {
@@ -102,6 +104,9 @@ pub enum Reply {
         /// What it does, where that is not quite what the op asks.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         contract: Option<String>,
+        /// Of the first launch, if it was to be judged; who is wrong is not ready for sampling.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        verify: Option<Verify>,
         busy_ns: u64,
     },
     Sampled {

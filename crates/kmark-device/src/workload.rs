@@ -10,6 +10,7 @@ use kmark_core::inputs::GAP_BYTE;
 use kmark_core::op::{Op, by_rows};
 use kmark_core::tensor::{Role, TensorSpec, View};
 use std::any::Any;
+use std::ops::Range;
 
 pub trait Workload {
     fn buffers(&self) -> &Buffers;
@@ -63,13 +64,25 @@ pub fn bytes(op: &Op, case: &Case) -> u64 {
 /// that an output kept from an earlier launch, or from earlier values behind the same pointers, is caught; as many as
 /// show every kind of row to it.
 pub fn verify(device: &dyn Device, op: &'static Op, imp: &dyn Impl, case: &Case) -> Result<Verify, Fault> {
-    let mut workload = device.workload(op, case, op.value_seed(case, 0))?;
+    verify_on(device, op, imp, case, 0..op.checks(case))
+}
+
+/// The same on some of the case's sets of values.
+pub fn verify_on(
+    device: &dyn Device,
+    op: &'static Op,
+    imp: &dyn Impl,
+    case: &Case,
+    mut sets: Range<u64>,
+) -> Result<Verify, Fault> {
+    let first = sets.next().unwrap_or(0);
+    let mut workload = device.workload(op, case, op.value_seed(case, first))?;
     let mut launch = imp.bind(device, op, case, workload.buffers())?;
     workload.reset()?; // binding may have tried itself out
     launch.launch()?;
     launch.settle()?;
     let mut verify = workload.check()?;
-    for set in 1..op.checks(case) {
+    for set in sets {
         if !verify.ok() {
             break;
         }

@@ -22,6 +22,9 @@ pub enum Cheat {
     Late,
     Remembers,
     KeepsLast,
+    /// Only the first binding of the process is right, or only the later ones.
+    FirstBinding,
+    LaterBindings,
 }
 
 /// Launches after which those that wait for it begin to cheat: verification is over by then.
@@ -58,7 +61,8 @@ impl Outputs {
     }
 }
 
-pub fn launch(cheat: Cheat, mut right: Box<dyn Launch>, buffers: &Buffers) -> Box<dyn Launch> {
+/// `again`: it was bound in this process before.
+pub fn launch(cheat: Cheat, again: bool, mut right: Box<dyn Launch>, buffers: &Buffers) -> Box<dyn Launch> {
     let (outputs, inputs) = (Outputs::of(buffers), buffers.clone());
     let mut work = move |times: usize| (0..times).for_each(|_| right.launch().expect("CPU impls do not fail"));
     let mut launches = 0u32;
@@ -140,6 +144,10 @@ pub fn launch(cheat: Cheat, mut right: Box<dyn Launch>, buffers: &Buffers) -> Bo
                 });
                 outputs.write(known);
             })
+        }
+        Cheat::FirstBinding | Cheat::LaterBindings => {
+            let works = again == matches!(cheat, Cheat::LaterBindings);
+            Box::new(move || work(usize::from(works)))
         }
         Cheat::KeepsLast => {
             let mut kept: Option<(u64, Contents)> = None;

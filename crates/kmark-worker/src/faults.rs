@@ -7,8 +7,9 @@ use kmark_core::op::Op;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Device, Fault, Impl, Launch};
 use kmark_ops::Entry;
+use std::collections::BTreeSet;
 use std::io::Write;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 pub const FAMILY: &str = "fault/";
@@ -27,7 +28,7 @@ enum Kind {
     Cheat(Cheat),
 }
 
-const KINDS: [(Kind, &str, &str); 22] = [
+const KINDS: [(Kind, &str, &str); 24] = [
     (Kind::Crash, "fault/crash", "ends the process"),
     (Kind::CrashLater, "fault/crash-later", "ends the process at the 20th launch"),
     (Kind::Hang, "fault/hang", "never returns"),
@@ -50,6 +51,8 @@ const KINDS: [(Kind, &str, &str); 22] = [
     (Kind::Cheat(Cheat::Late), "fault/late", "writes from a thread after it has returned"),
     (Kind::Cheat(Cheat::Remembers), "fault/remembers", "slow, but remembers results by a hash of the inputs"),
     (Kind::Cheat(Cheat::KeepsLast), "fault/keeps-last", "slow, but skips the work if the inputs are those of the last"),
+    (Kind::Cheat(Cheat::FirstBinding), "fault/first-binding", "works only if it is bound for the first time"),
+    (Kind::Cheat(Cheat::LaterBindings), "fault/later-bindings", "works only if it was bound before"),
 ];
 
 /// Whether the machine's limits are to be measured by `fault/crash` alone.
@@ -86,6 +89,14 @@ pub fn of(entry: &'static Entry, device: &str) -> Vec<&'static dyn Impl> {
         .collect()
 }
 
+impl FaultImpl {
+    /// Whether this process has bound it to this case before.
+    fn is_bound_again(&self, case: &Case) -> bool {
+        static BOUND: Mutex<BTreeSet<(&str, String)>> = Mutex::new(BTreeSet::new());
+        !BOUND.lock().expect("nobody panics in here").insert((self.name, case.id.clone()))
+    }
+}
+
 impl Impl for FaultImpl {
     fn name(&self) -> &str {
         self.name
@@ -108,7 +119,7 @@ impl Impl for FaultImpl {
     ) -> Result<Box<dyn Launch>, Fault> {
         let mut right = self.right.bind(device, op, case, buffers)?;
         if let Kind::Cheat(cheat) = self.kind {
-            return Ok(cheats::launch(cheat, right, buffers));
+            return Ok(cheats::launch(cheat, self.is_bound_again(case), right, buffers));
         }
         let (kind, mut launches) = (self.kind, 0u32);
         Ok(Box::new(move || {

@@ -6,13 +6,14 @@ use crate::impls;
 use crate::seal::{Key, Seal, Way};
 use kmark_core::case::Case;
 use kmark_core::error::{Error, Result};
+use kmark_core::gate::Verify;
 use kmark_core::record::{Mode, Status, Times};
 use kmark_core::stop::Stop;
 use kmark_core::wire::{PROTOCOL, Reply, Request};
 use kmark_device::cuda::{Cuda, GpuWorkload};
 use kmark_device::inherited::take_pipe;
 use kmark_device::measure::{Outcome, Stage};
-use kmark_device::workload::{self, verify};
+use kmark_device::workload::{self, verify_on};
 use kmark_device::{Built, Device, Fault, Impl, Launch, kind_of};
 use kmark_ops::Entry;
 use kmark_ops::cuda::UserKernel;
@@ -178,10 +179,11 @@ impl Worker<'_> {
                 let memory = device.memory();
                 Reply::Hello { protocol, device: device.id(), memory, calibration, busy_ns: busy() }
             }
-            Request::Verify { case, impl_name } => {
+            Request::Verify { case, impl_name, but_first } => {
                 let (entry, imp) = self.find(&case, &impl_name)?;
                 self.prepared = None; // nobody samples now, and memory may be short
-                let verify = verify(self.device()?, entry.op, &*imp, &case)?;
+                let sets = u64::from(but_first)..entry.op.checks(&case);
+                let verify = verify_on(self.device()?, entry.op, &*imp, &case, sets)?;
                 Reply::Verified { verify, busy_ns: busy() }
             }
             Request::Oracle { case } => {
@@ -197,8 +199,8 @@ impl Worker<'_> {
                 let kept = if anew { self.prepared.take() } else { None };
                 let prepared = self.prepare(case, &impl_name, mode, check);
                 drop(kept);
-                let (times, Built { kernels, notes, libraries, contract, .. }) = prepared?;
-                Reply::Prepared { times, kernels, notes, libraries, contract, busy_ns: busy() }
+                let (times, Built { kernels, notes, libraries, contract, .. }, verify) = prepared?;
+                Reply::Prepared { times, kernels, notes, libraries, contract, verify, busy_ns: busy() }
             }
             Request::Sample { impl_name, rule, warmup, check } => {
                 let device = opened(&self.device)?;
@@ -231,7 +233,7 @@ impl Worker<'_> {
         impl_name: &str,
         mode: Mode,
         check: bool,
-    ) -> std::result::Result<(Times, Built), Fault> {
+    ) -> std::result::Result<(Times, Built, Option<Verify>), Fault> {
         let (entry, imp) = self.find(&case, impl_name)?;
         if self.prepared.as_ref().is_none_or(|p| p.case != case || p.mode != mode) {
             self.prepared = None; // frees the last case's memory before the next one's is taken
@@ -268,7 +270,7 @@ impl Worker<'_> {
             }
             _ => launches.remove(0),
         };
-        stage.add(device, impl_name, launch, check)?;
+        let verify = stage.add(device, impl_name, launch, check)?;
         // Building is part of binding, but a cost of its own.
         let plan_ns = (plan_ns - built.build_ns.unwrap_or(0.0) - built.tune_ns.unwrap_or(0.0)).max(0.0);
         let times = Times {
@@ -278,7 +280,7 @@ impl Worker<'_> {
             first_call_ns: Some(first_call_ns),
             settle_ns,
         };
-        Ok((times, built))
+        Ok((times, built, verify))
     }
 
     fn find(&self, case: &Case, name: &str) -> std::result::Result<(&'static Entry, Box<dyn Impl>), Fault> {

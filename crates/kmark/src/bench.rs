@@ -84,8 +84,10 @@ impl Bench<'_> {
                 self.check(planned, &mut turns[i]);
             }
         }
-        for turn in turns.iter_mut().filter(|t| !t.failed) {
-            self.prepare(planned, turn, false);
+        for i in 0..turns.len() {
+            if !turns[i].failed {
+                self.seat_down(planned, &mut turns, i, limits);
+            }
         }
         self.rounds(planned, &mut turns, limits, key, &mut step);
         for turn in turns.iter_mut().filter(|t| !t.failed) {
@@ -115,10 +117,10 @@ impl Bench<'_> {
         }
     }
 
-    /// Only the gate: verdicts without times.
-    pub fn verify(&mut self, planned: &Planned, impl_name: &str) -> Result<Verify, Fault> {
+    /// Only the gate: verdicts without times; without the first set of values, if that is judged elsewhere.
+    pub fn verify(&mut self, planned: &Planned, impl_name: &str, but_first: bool) -> Result<Verify, Fault> {
         let family = family(impl_name); // whatever was chosen of it
-        let request = Request::Verify { case: planned.case.clone(), impl_name: impl_name.to_string() };
+        let request = Request::Verify { case: planned.case.clone(), impl_name: impl_name.to_string(), but_first };
         let start = Instant::now();
         let limits = self.first_limits(planned, &family);
         let reply = self.workers.ask(&family, &request, limits);
@@ -231,11 +233,13 @@ impl Bench<'_> {
         }
     }
 
+    /// The gate, in the process of its family, on every set of values but the one that it is timed on: that one is judged
+    /// where it is timed.
     fn check(&mut self, planned: &Planned, turn: &mut Turn) {
         if !self.settings.verify {
             return;
         }
-        match self.verify(planned, &turn.word) {
+        match self.verify(planned, &turn.word, true) {
             Ok(verify) => turn.judge(verify),
             Err(fault) => turn.fail(fault),
         }
@@ -262,6 +266,17 @@ impl Bench<'_> {
         }
     }
 
+    /// Prepares an impl for the first time. Who fails in company is tried again alone, and what it left is cleared.
+    fn seat_down(&mut self, planned: &Planned, turns: &mut [Turn], i: usize, limits: Limits) {
+        self.prepare(planned, &mut turns[i], false);
+        if turns[i].failed && turns[i].seat != turns[i].family {
+            let seat = turns[i].seat.clone();
+            turns[i].start_again();
+            self.clear(&seat, &mut turns.iter_mut().collect::<Vec<_>>(), limits);
+            self.prepare(planned, &mut turns[i], false);
+        }
+    }
+
     fn prepare(&mut self, planned: &Planned, turn: &mut Turn, anew: bool) {
         let (case, impl_name) = (planned.case.clone(), turn.word.clone());
         let (mode, check) = (self.settings.mode, self.settings.verify);
@@ -271,7 +286,17 @@ impl Bench<'_> {
         let reply = self.workers.ask(&turn.seat, &request, limits);
         self.phases.prepare_ns += start.elapsed().as_nanos() as u64;
         match reply {
-            Ok(Reply::Prepared { times, kernels, notes, libraries, contract, .. }) => {
+            Ok(Reply::Prepared { times, kernels, notes, libraries, contract, verify, .. }) => {
+                match verify.map(|v| v.held_to(self.settings.grade)) {
+                    // Alone it is judged again.
+                    Some(verify) if !verify.ok() && turn.seat != turn.family => {
+                        return turn.fail(Fault::new(Status::Wrong, verify.problems.join("; ")));
+                    }
+                    Some(verify) if !verify.ok() => return turn.judge(verify),
+                    // Whoever is prepared again has been judged on these values.
+                    Some(verify) if turn.record.process.is_none() => turn.judge(verify),
+                    _ => {}
+                }
                 let chosen = turn.record.tuned.as_ref().map_or("", |t| &t.chosen);
                 turn.record.impl_hash = hash_with(hash_with(turn.imp.hash(), chosen), &libraries);
                 turn.record.contract = contract.unwrap_or_else(|| planned.entry.op.contract(&planned.case));

@@ -79,7 +79,7 @@ impl Tail {
 
     /// What it prints from now on is about this.
     pub fn asked(&mut self, request: &Request) {
-        if let Request::Verify { case, impl_name } | Request::Prepare { case, impl_name, .. } = request {
+        if let Request::Verify { case, impl_name, .. } | Request::Prepare { case, impl_name, .. } = request {
             self.about = format!("{} {impl_name}", case.id);
         }
     }

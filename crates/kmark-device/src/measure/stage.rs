@@ -97,8 +97,14 @@ impl Stage {
     }
 
     /// An impl joins. With `check` it launches, the gate looks at the result, and a second launch shows whether its bits
-    /// are always the same.
-    pub fn add(&mut self, device: &dyn Device, name: &str, launch: Box<dyn Launch>, check: bool) -> Result<(), Fault> {
+    /// are always the same. Returns the gate's word; who is wrong does not join.
+    pub fn add(
+        &mut self,
+        device: &dyn Device,
+        name: &str,
+        launch: Box<dyn Launch>,
+        check: bool,
+    ) -> Result<Option<Verify>, Fault> {
         let mut bound = Bound {
             launch,
             known: None,
@@ -112,17 +118,22 @@ impl Stage {
             known_times: Vec::new(),
             fresh_times: Vec::new(),
         };
-        if check {
-            self.reset()?;
-            bound.launch.launch()?;
-            bound.launch.settle()?;
-            let start = device.now_ns();
-            right(judged(&self.workloads)?, "")?;
+        if !check {
+            self.bound.insert(name.to_string(), bound);
+            return Ok(None);
+        }
+        self.reset()?;
+        bound.launch.launch()?;
+        bound.launch.settle()?;
+        let start = device.now_ns();
+        let verify = judged(&self.workloads)?;
+        if verify.ok() {
             bound.last_values_ns = 2 * (device.now_ns() - start);
             bound.known = Some(Known::of(&self.workloads)?);
+            self.bound.insert(name.to_string(), bound);
+            self.shot(device, name, 1, Look::whole())?;
         }
-        self.bound.insert(name.to_string(), bound);
-        if check { self.shot(device, name, 1, Look::whole()).map(drop) } else { Ok(()) }
+        Ok(Some(verify))
     }
 
     /// Makes memory as this impl knows it.

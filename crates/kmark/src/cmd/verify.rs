@@ -114,7 +114,7 @@ fn check(bench: &mut Bench, planned: &Planned, impl_name: String) -> Line {
     let result = match (bench.too_large(planned), supported) {
         (Some(fault), _) => Err(fault),
         (None, Err(why)) => Err(Fault::new(Status::Unsupported, why)),
-        (None, Ok(())) => bench.verify(planned, &impl_name),
+        (None, Ok(())) => bench.verify(planned, &impl_name, false),
     };
     let (status, verify, message, traceback) = match result {
         Ok(v) if v.ok() => (Status::Ok, Some(v), String::new(), String::new()),

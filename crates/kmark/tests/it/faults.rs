@@ -108,6 +108,19 @@ fn cheats_are_found_out() {
     all_become(&cheats, &[]);
 }
 
+/// Nobody is timed who was not right both in the process that verifies and as it is bound for timing.
+#[test]
+fn who_is_right_in_one_binding_only_is_not_timed() {
+    for fault in ["fault/first-binding", "fault/later-bindings"] {
+        let (records, ..) = run_with(fault, &[]);
+        for r in records.iter().filter(|r| r["impl"] == fault) {
+            assert_eq!(r["status"], "wrong", "{r}");
+            assert!(r["message"].as_str().unwrap().contains("elements of y are wrong"), "{r}");
+            assert!(r["checked"].is_null(), "it was timed: {r}");
+        }
+    }
+}
+
 /// Alone in its process, since its threads write into the memory of whoever comes next.
 #[test]
 fn who_goes_on_writing_after_the_call_is_found_out() {
