@@ -1,7 +1,9 @@
-//! What the contract of an op is written with, for the file of each op that holds it: `use crate::contract::*`.
+//! What the files of an op are written with: `use crate::contract::*`.
 
 pub use crate::Entry;
 pub(crate) use crate::cuda::{kernel, oracle};
+pub use crate::mutants::{Mutant, Spoil, edited, shared};
+pub use crate::plain::Tensors;
 pub(crate) use crate::truth;
 pub use kmark_core::case::Case;
 pub use kmark_core::cost::Cost;

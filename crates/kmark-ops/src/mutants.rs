@@ -7,7 +7,7 @@ pub(crate) mod attention;
 pub mod shared;
 
 use crate::Entry;
-use crate::plain::HARMLESS;
+use crate::plain::{HARMLESS, Plain, plainly};
 
 pub use crate::plain::read;
 
@@ -21,7 +21,14 @@ use kmark_device::buffer::{Buffer, Buffers};
 use kmark_device::cuda::Wrong;
 use kmark_device::{Device, Fault, Impl, Launch};
 
-pub type Spoil = fn(Box<dyn Launch>, &Case, &Buffers) -> Box<dyn Launch>;
+/// Makes a launch that computes wrong outputs of one that computes the right ones.
+pub type Of = fn(Box<dyn Launch>, &Case, &Buffers) -> Box<dyn Launch>;
+
+/// How outputs become wrong.
+pub enum Spoil {
+    Plain(Plain),
+    Of(Of),
+}
 
 pub struct Mutant {
     /// Shown as `mutant/NAME`.
@@ -29,18 +36,30 @@ pub struct Mutant {
     pub about: &'static str,
     /// Whether the mutant differs from a right answer, or from a tight one, at all on this case.
     pub applies: fn(&Case) -> bool,
-    /// `right` computes the correct outputs; what is returned computes the wrong ones.
     pub spoil: Spoil,
 }
 
 impl Mutant {
     /// Differs from a right answer on every case; [`Mutant::on`] says where that is not so.
-    pub const fn new(name: &'static str, about: &'static str, spoil: Spoil) -> Mutant {
-        Mutant { name, about, applies: |_| true, spoil }
+    pub const fn new(name: &'static str, about: &'static str, of: Of) -> Mutant {
+        Mutant { name, about, applies: |_| true, spoil: Spoil::Of(of) }
+    }
+
+    /// The same in plain loops.
+    pub const fn plain(name: &'static str, about: &'static str, plain: Plain) -> Mutant {
+        Mutant { name, about, applies: |_| true, spoil: Spoil::Plain(plain) }
     }
 
     pub const fn on(self, applies: fn(&Case) -> bool) -> Mutant {
         Mutant { applies, ..self }
+    }
+
+    /// `right` computes the correct outputs; what is returned computes the wrong ones.
+    fn launch(&self, right: Box<dyn Launch>, case: &Case, buffers: &Buffers) -> Box<dyn Launch> {
+        match self.spoil {
+            Spoil::Plain(plain) => plainly(case, buffers, plain),
+            Spoil::Of(spoil) => spoil(right, case, buffers),
+        }
     }
 }
 
@@ -133,7 +152,7 @@ impl Impl for MutantImpl {
         let right = self.right(op, case).map_err(|e| Fault::new(Status::Unsupported, e))?;
         let launch = right.bind(device, op, case, buffers)?;
         match &self.how {
-            How::Spoiled(mutant) => Ok((mutant.spoil)(launch, case, buffers)),
+            How::Spoiled(mutant) => Ok(mutant.launch(launch, case, buffers)),
             How::Wrong(wrong) => {
                 let no_file = || Fault::new(Status::Unsupported, format!("{} is no kernel file", right.name()));
                 let file = crate::cuda::kernel_file(right).ok_or_else(no_file)?;
@@ -281,7 +300,7 @@ pub const COMMON: &[Mutant] = &[
                 let middle = bytes.len() / 2;
                 bytes[middle] ^= 1;
             }),
-            None => (find_common("tail-unwritten").spoil)(right, case, buffers),
+            None => find_common("tail-unwritten").launch(right, case, buffers),
         }
     }),
     Mutant::new("yesterday", "computes once, then returns that output for ever", |mut right, _, buffers| {

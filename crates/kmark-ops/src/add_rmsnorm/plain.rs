@@ -1,12 +1,7 @@
 //! Residual addition with RMSNorm in plain loops, right and wrong.
 
 use super::outputs;
-use crate::mutants::{Mutant, shared};
-use crate::plain::{Tensors, plainly};
-use crate::truth;
-use kmark_core::case::Case;
-use kmark_device::Launch;
-use kmark_device::buffer::Buffers;
+use crate::contract::*;
 
 pub fn right(c: &Case, t: &mut Tensors) {
     plain(c, t, &RIGHT)
@@ -44,24 +39,20 @@ fn plain(c: &Case, t: &mut Tensors, how: &How) {
     t.put(outputs(c).1, if how.keeps_residual { residual } else { sum });
 }
 
-fn wrong(c: &Case, b: &Buffers, how: How) -> Box<dyn Launch> {
-    plainly(c, b, move |c, t| plain(c, t, &how))
-}
-
 pub const MUTANTS: &[Mutant] = &[
-    Mutant::new("residual-kept", "the new residual is the old one", |_, c, b| {
-        wrong(c, b, How { keeps_residual: true, ..RIGHT })
+    Mutant::plain("residual-kept", "the new residual is the old one", |c, t| {
+        plain(c, t, &How { keeps_residual: true, ..RIGHT })
     }),
-    Mutant::new("rstd-of-x", "the mean square is that of x without the residual", |_, c, b| {
-        wrong(c, b, How { rstd_of_x: true, ..RIGHT })
+    Mutant::plain("rstd-of-x", "the mean square is that of x without the residual", |c, t| {
+        plain(c, t, &How { rstd_of_x: true, ..RIGHT })
     }),
-    Mutant::new(
+    Mutant::plain(
         "eps-missing",
         "eps is left out, so a row of zeros divides by zero and a tiny row is scaled wrongly",
-        |_, c, b| wrong(c, b, How { eps: false, ..RIGHT }),
+        |c, t| plain(c, t, &How { eps: false, ..RIGHT }),
     ),
-    Mutant::new("weight-shifted", "each column takes its neighbour's weight", |_, c, b| {
-        wrong(c, b, How { weight: |i, n| (i + 1) % n, ..RIGHT })
+    Mutant::plain("weight-shifted", "each column takes its neighbour's weight", |c, t| {
+        plain(c, t, &How { weight: |i, n| (i + 1) % n, ..RIGHT })
     })
     // Two or three weights may be near each other by chance.
     .on(|c| c.axis("n") >= 4),
@@ -71,14 +62,14 @@ pub const MUTANTS: &[Mutant] = &[
 /// Right, but rounding at another place than the contract says. Wider types add and store in one precision; short rows
 /// are 1 up to a sign whatever the rounding.
 pub const LOOSE: &[Mutant] = &[
-    Mutant::new(
+    Mutant::plain(
         "unrounded-sum",
         "normalises x + residual before it is rounded, so that y does not belong to z",
-        |_, c, b| wrong(c, b, How { other_sum: true, ..RIGHT }),
+        |c, t| plain(c, t, &How { other_sum: true, ..RIGHT }),
     )
     .on(|c| c.attr("sum") == "rounded" && shared::rounds(c)),
-    Mutant::new("rounded-sum", "normalises the sum as z holds it where the exact one is asked for", |_, c, b| {
-        wrong(c, b, How { other_sum: true, ..RIGHT })
+    Mutant::plain("rounded-sum", "normalises the sum as z holds it where the exact one is asked for", |c, t| {
+        plain(c, t, &How { other_sum: true, ..RIGHT })
     })
     .on(|c| c.attr("sum") == "exact" && shared::rounds(c)),
 ];

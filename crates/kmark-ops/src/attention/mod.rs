@@ -42,7 +42,7 @@ const OP: Op = Op {
     check: dense::check,
     distinct_rows: Some(dense::distinct_rows),
     tensors,
-    cost,
+    cost: |c, _| attention::cost(c, &dense::geometry(c), 0),
     derive: dense::derive,
     regions: attention::REGIONS,
     oracle: |c, inputs, sink| attention::forward(Attention::geometry, c, inputs, sink),
@@ -51,13 +51,6 @@ const OP: Op = Op {
 
 fn tensors(c: &Case) -> Vec<TensorSpec> {
     let mut t = dense::inputs(c);
-    t.push(TensorSpec::output("o", c.dtype, &dense::query_shape(c)).laid_out(c.attr("memory")));
-    if c.flag("lse") {
-        t.push(TensorSpec::output("lse", c.acc(), &dense::lse_shape(c)));
-    }
+    t.extend(attention::outputs(c, &dense::query_shape(c), &dense::lse_shape(c)));
     t
-}
-
-fn cost(c: &Case, _: &[TensorSpec]) -> Cost {
-    attention::cost(c, &dense::geometry(c), 0)
 }

@@ -1,12 +1,8 @@
 //! Backward of attention in plain loops, right and wrong.
 
-use crate::mutants::Mutant;
-use crate::plain::{Tensors, plainly};
+use crate::contract::*;
 use crate::truth::attention::dense;
 use crate::truth::product::dot;
-use kmark_core::case::Case;
-use kmark_device::Launch;
-use kmark_device::buffer::Buffers;
 
 pub fn right(c: &Case, t: &mut Tensors) {
     plain(c, t, &RIGHT)
@@ -59,39 +55,35 @@ fn plain(c: &Case, t: &mut Tensors, how: &How) {
     t.put("dv", dv);
 }
 
-fn wrong(c: &Case, b: &Buffers, how: How) -> Box<dyn Launch> {
-    plainly(c, b, move |c, t| plain(c, t, &how))
-}
-
 pub const MUTANTS: &[Mutant] = &[
-    Mutant::new("delta-missing", "ds = p * dp: the sum of dout * o is not subtracted", |_, c, b| {
-        wrong(c, b, How { ds: |p, dp, _, _| p * dp, ..RIGHT })
+    Mutant::plain("delta-missing", "ds = p * dp: the sum of dout * o is not subtracted", |c, t| {
+        plain(c, t, &How { ds: |p, dp, _, _| p * dp, ..RIGHT })
     })
     .on(|c| sees_more_than_one_key(c) && c.axis("d") >= 8),
-    Mutant::new("ds-unscaled-by-p", "ds = dp - delta: the softmax's own derivative is missing", |_, c, b| {
-        wrong(c, b, How { ds: |_, dp, delta, _| dp - delta, ..RIGHT })
+    Mutant::plain("ds-unscaled-by-p", "ds = dp - delta: the softmax's own derivative is missing", |c, t| {
+        plain(c, t, &How { ds: |_, dp, delta, _| dp - delta, ..RIGHT })
     })
     .on(|c| sees_more_than_one_key(c) && c.axis("d") >= 8),
-    Mutant::new("scale-forgotten", "dq lacks the scale of the logits", |_, c, b| {
-        wrong(c, b, How { scales: false, ..RIGHT })
+    Mutant::plain("scale-forgotten", "dq lacks the scale of the logits", |c, t| {
+        plain(c, t, &How { scales: false, ..RIGHT })
     })
     .on(|c| dense::geometry(c).scale != 1.0 && sees_more_than_one_key(c)),
-    Mutant::new("one-head-of-the-group", "dk and dv take the last query head of the group only", |_, c, b| {
-        wrong(c, b, How { gives: |head, group| head == group - 1, ..RIGHT })
+    Mutant::plain("one-head-of-the-group", "dk and dv take the last query head of the group only", |c, t| {
+        plain(c, t, &How { gives: |head, group| head == group - 1, ..RIGHT })
     })
     .on(|c| c.axis("hq") > c.axis("hkv") && c.axis("d") >= 8),
-    Mutant::new("diagonal-missing", "a query gives nothing to the key of its own position", |_, c, b| {
+    Mutant::plain("diagonal-missing", "a query gives nothing to the key of its own position", |c, t| {
         let ds = |p, dp, delta, diagonal| if diagonal { 0.0 } else { p * (dp - delta) };
-        wrong(c, b, How { ds, ..RIGHT })
+        plain(c, t, &How { ds, ..RIGHT })
     })
     .on(|c| c.flag("causal") && sees_more_than_one_key(c) && c.axis("sq") > 1 && c.axis("d") >= 24),
-    Mutant::new("dv-from-o", "dv is made of o instead of dout", |_, c, b| wrong(c, b, How { dv_from: "o", ..RIGHT })),
+    Mutant::plain("dv-from-o", "dv is made of o instead of dout", |c, t| plain(c, t, &How { dv_from: "o", ..RIGHT })),
 ];
 
 /// Saturated rows show it: there dp and delta are nearly equal, and what rounding leaves of their difference is its own.
 pub const LOOSE: &[Mutant] =
-    &[Mutant::new("dp-in-half", "dp and delta are rounded to 16 bits before their difference", |_, c, b| {
-        wrong(c, b, How { rounds: true, ..RIGHT })
+    &[Mutant::plain("dp-in-half", "dp and delta are rounded to 16 bits before their difference", |c, t| {
+        plain(c, t, &How { rounds: true, ..RIGHT })
     })
     .on(|c| {
         let keys = dense::geometry(c).seqs[0].keys;

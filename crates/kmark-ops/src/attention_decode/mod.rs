@@ -29,14 +29,10 @@ pub const ENTRY: Entry = Entry {
 
 struct AttentionDecode;
 
-fn pages(c: &Case) -> Pages {
-    Pages::new(c.count("page"), attention::lengths(c, c.axis("b"), c.axis("l")), c.axis("l"))
-}
-
 impl Attends for AttentionDecode {
     fn geometry(c: &Case, ints: Ints) -> Geometry {
         let [hq, hkv, d] = ["hq", "hkv", "d"].map(|a| c.axis(a));
-        let (pages, queries) = (pages(c), c.count("q"));
+        let (pages, queries) = (Pages::of(c), c.count("q"));
         let seqs = pages.seqs(queries);
         let q_row = move |s: usize, i: usize, head: usize| (s * queries + i) * hq + head;
         Geometry {
@@ -67,53 +63,36 @@ const OP: Op = Op {
     ],
     attrs: &[attention::QUERIES, attention::PAGE, attention::LENGTHS, attention::SCALE, attention::LSE, MEMORY],
     default_configs: &["32x1024x32x8x128", "128x1024x4x4x128"],
-    check,
-    distinct_rows: Some(distinct_rows),
+    check: |c| attention::check(c, "query tokens", c.axis("b") * c.count("q")),
+    distinct_rows: Some(|c| c.axis("b") * c.count("q") + c.axis("hq") - 1),
     tensors,
-    cost,
+    cost: |c, _| attention::cost(c, &AttentionDecode::geometry(c, &attention::no_integers), Pages::of(c).integers()),
     derive,
     regions: attention::REGIONS,
     oracle: |c, inputs, sink| attention::forward(AttentionDecode::geometry, c, inputs, sink),
     ..Op::NEW
 };
 
-fn check(c: &Case) -> Result<(), String> {
-    attention::check(c, "query tokens", c.axis("b") * c.count("q"))
-}
-
-fn distinct_rows(c: &Case) -> usize {
-    c.axis("b") * c.count("q") + c.axis("hq") - 1
-}
-
 fn tensors(c: &Case) -> Vec<TensorSpec> {
     let [b, hq, hkv, d] = ["b", "hq", "hkv", "d"].map(|a| c.axis(a));
-    let (pages, queries) = (pages(c), c.count("q"));
+    let (pages, queries) = (Pages::of(c), c.count("q"));
     let cache = [pages.pool, pages.page, hkv, d];
     let memory = c.attr("memory");
     let mut t = vec![
         TensorSpec::input("q", c.dtype, &[b, queries, hq, d], Fill::Derived).laid_out(memory),
         TensorSpec::input("k_cache", c.dtype, &cache, Fill::Derived).laid_out(memory),
         TensorSpec::input("v_cache", c.dtype, &cache, Fill::Derived).laid_out(memory),
-        TensorSpec::input("page_table", DType::I32, &[b, pages.columns], Fill::Derived),
-        TensorSpec::input("lengths", DType::I32, &[b], Fill::Derived),
-        TensorSpec::output("o", c.dtype, &[b, queries, hq, d]).laid_out(memory),
     ];
-    if c.flag("lse") {
-        t.push(TensorSpec::output("lse", c.acc(), &[b, queries, hq]));
-    }
+    t.extend(pages.tensors());
+    t.extend(attention::outputs(c, &[b, queries, hq, d], &[b, queries, hq]));
     t
 }
 
-fn cost(c: &Case, _: &[TensorSpec]) -> Cost {
-    attention::cost(c, &AttentionDecode::geometry(c, &attention::no_integers), pages(c).integers())
-}
-
 fn derive(c: &Case, tensor: &str, inputs: &View, rows: Range<usize>, out: &mut [f64]) {
-    let (hq, hkv, pages) = (c.axis("hq"), c.axis("hkv"), pages(c));
+    let (hq, hkv, pages) = (c.axis("hq"), c.axis("hkv"), Pages::of(c));
     let spec = inputs.spec(tensor);
     match tensor {
-        "page_table" => pages.table(c.seed, rows, out),
-        "lengths" => out.iter_mut().zip(rows).for_each(|(o, s)| *o = pages.lengths[s] as f64),
+        "page_table" | "lengths" => pages.derive(tensor, c.seed, rows, out),
         "q" => fill_queries(spec, c.seed, rows, out, |row| row / hq + row % hq),
         _ => {
             let scatter = pages.scatter(c.seed);

@@ -32,10 +32,10 @@ pub const ENTRY: Entry = Entry {
     loose: &[wrong::query_in_half::<AttentionVarlen>()],
 };
 
-const PREFIX_MASKED: Mutant = Mutant::new(
+const PREFIX_MASKED: Mutant = Mutant::plain(
     "prefix-masked",
     "the causal mask is aligned at the start: query i sees i + 1 keys, whatever the prefix",
-    |_, c, b| twisted::<AttentionVarlen>(c, b, align_at_start),
+    |c, t| twisted::<AttentionVarlen>(c, t, align_at_start),
 )
 .on(|c| wrong::shows(AttentionVarlen::geometry, c, align_at_start));
 
@@ -47,8 +47,8 @@ fn align_at_start(c: &Case, geo: &mut Geometry) {
 }
 
 const NEIGHBOUR_SEQUENCE: Mutant =
-    Mutant::new("neighbour-sequence", "the second sequence reads the keys of the first", |_, c, b| {
-        twisted::<AttentionVarlen>(c, b, |_, geo| {
+    Mutant::plain("neighbour-sequence", "the second sequence reads the keys of the first", |c, t| {
+        twisted::<AttentionVarlen>(c, t, |_, geo| {
             let first = geo.seqs[0].keys;
             finds(geo, move |row, s, j, head| if s == 1 { row(0, j % first, head) } else { row(s, j, head) });
         })
@@ -126,23 +126,17 @@ const OP: Op = Op {
         MEMORY,
     ],
     default_configs: &["4x512x16x16x128", "2x2048x32x8x128"],
-    check,
-    distinct_rows: Some(distinct_rows),
+    check: |c| attention::check(c, "tokens", c.axis("b") * c.axis("s")),
+    distinct_rows: Some(|c| c.axis("s") + c.axis("hq") - 1),
     tensors,
-    cost,
+    cost: |c, _| {
+        attention::cost(c, &AttentionVarlen::geometry(c, &attention::no_integers), 2 * (c.axis("b") as u64 + 1))
+    },
     derive,
     regions: attention::REGIONS,
     oracle: |c, inputs, sink| attention::forward(AttentionVarlen::geometry, c, inputs, sink),
     ..Op::NEW
 };
-
-fn check(c: &Case) -> Result<(), String> {
-    attention::check(c, "tokens", c.axis("b") * c.axis("s"))
-}
-
-fn distinct_rows(c: &Case) -> usize {
-    c.axis("s") + c.axis("hq") - 1
-}
 
 fn tensors(c: &Case) -> Vec<TensorSpec> {
     let [b, hq, hkv, d] = ["b", "hq", "hkv", "d"].map(|a| c.axis(a));
@@ -156,16 +150,9 @@ fn tensors(c: &Case) -> Vec<TensorSpec> {
         TensorSpec::input("v", c.dtype, &[keys, hkv, d], normal).laid_out(memory),
         TensorSpec::input("cu_q", DType::I32, &[b + 1], Fill::Derived),
         TensorSpec::input("cu_k", DType::I32, &[b + 1], Fill::Derived),
-        TensorSpec::output("o", c.dtype, &[tokens, hq, d]).laid_out(memory),
     ];
-    if c.flag("lse") {
-        t.push(TensorSpec::output("lse", c.acc(), &[tokens, hq]));
-    }
+    t.extend(attention::outputs(c, &[tokens, hq, d], &[tokens, hq]));
     t
-}
-
-fn cost(c: &Case, _: &[TensorSpec]) -> Cost {
-    attention::cost(c, &AttentionVarlen::geometry(c, &attention::no_integers), 2 * (c.axis("b") as u64 + 1))
 }
 
 fn derive(c: &Case, tensor: &str, inputs: &View, rows: Range<usize>, out: &mut [f64]) {

@@ -1,8 +1,7 @@
 //! Cross entropy done wrong.
 
-use crate::mutants::{Mutant, edited};
-use crate::plain::softmax::{self, How, RIGHT, wrong};
-use crate::truth;
+use crate::contract::*;
+use crate::plain::softmax::{self, How, RIGHT, plain};
 use std::f64::consts::LN_2;
 
 pub const MUTANTS: &[Mutant] = &[
@@ -24,12 +23,12 @@ pub const MUTANTS: &[Mutant] = &[
         })
     })
     .on(|c| c.attr("memory") == "strided" && c.axis("m") > 1),
-    Mutant::new("lse-base-two", "the saved lse is a logarithm to base 2; the loss is right", |_, c, b| {
-        wrong(c, b, How { lse: |max, log| (max + log) / LN_2, ..RIGHT })
+    Mutant::plain("lse-base-two", "the saved lse is a logarithm to base 2; the loss is right", |c, t| {
+        plain(c, t, &How { lse: |max, log| (max + log) / LN_2, ..RIGHT })
     }),
     Mutant { about: "lse leaves out the last columns beyond a multiple of 8", ..softmax::TAIL_NOT_SUMMED },
-    Mutant::new("maximum-not-added-back", "the saved lse is that of x - max; the loss is right", |_, c, b| {
-        wrong(c, b, How { lse: |_, log| log, ..RIGHT })
+    Mutant::plain("maximum-not-added-back", "the saved lse is that of x - max; the loss is right", |c, t| {
+        plain(c, t, &How { lse: |_, log| log, ..RIGHT })
     }),
     softmax::FIRST_CLASS_IGNORED,
     softmax::LAST_CLASS_IGNORED,

@@ -1,6 +1,6 @@
 //! Cross entropy with its backward done wrong.
 
-use crate::mutants::{Mutant, shared};
+use crate::contract::*;
 use crate::plain::softmax;
 
 pub const MUTANTS: &[Mutant] = &[

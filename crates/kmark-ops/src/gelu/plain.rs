@@ -1,12 +1,7 @@
 //! GELU in plain loops, right and wrong.
 
 use super::{CUBE, ROOT, by_erf, by_tanh};
-use crate::mutants::{Mutant, shared};
-use crate::plain::{Tensors, plainly};
-use kmark_core::case::Case;
-use kmark_core::dtype::DType;
-use kmark_device::Launch;
-use kmark_device::buffer::Buffers;
+use crate::contract::*;
 
 pub fn right(c: &Case, t: &mut Tensors) {
     plain(c, t, &RIGHT)
@@ -35,45 +30,41 @@ fn plain(c: &Case, t: &mut Tensors, how: &How) {
     t.put("y", y);
 }
 
-fn wrong(c: &Case, b: &Buffers, how: How) -> Box<dyn Launch> {
-    plainly(c, b, move |c, t| plain(c, t, &how))
-}
-
 /// Few elements may all lie where one formula is as good as another: near zero, or far out.
 fn many(c: &Case) -> bool {
     c.axis("m") * c.axis("n") >= 64
 }
 
 pub const MUTANTS: &[Mutant] = &[
-    Mutant::new("other-formula", "tanh where erf is asked for, and the reverse: 5e-4 apart at the most", |_, c, b| {
-        wrong(c, b, How { formula: |x, exact, _| gelu(x, !exact), ..RIGHT })
+    Mutant::plain("other-formula", "tanh where erf is asked for, and the reverse: 5e-4 apart at the most", |c, t| {
+        plain(c, t, &How { formula: |x, exact, _| gelu(x, !exact), ..RIGHT })
     })
     .on(many),
-    Mutant::new("sigmoid-formula", "x * sigmoid(1.702 x), as some models want it", |_, c, b| {
-        wrong(c, b, How { formula: |x, _, _| x / (1.0 + (-1.702 * x).exp()), ..RIGHT })
+    Mutant::plain("sigmoid-formula", "x * sigmoid(1.702 x), as some models want it", |c, t| {
+        plain(c, t, &How { formula: |x, _, _| x / (1.0 + (-1.702 * x).exp()), ..RIGHT })
     })
     .on(many),
-    Mutant::new("half-missing", "the factor 0.5 is left out", |_, c, b| {
-        wrong(c, b, How { formula: |x, exact, _| 2.0 * gelu(x, exact), ..RIGHT })
+    Mutant::plain("half-missing", "the factor 0.5 is left out", |c, t| {
+        plain(c, t, &How { formula: |x, exact, _| 2.0 * gelu(x, exact), ..RIGHT })
     })
     .on(|c| c.axis("m") * c.axis("n") >= 4),
-    Mutant::new("cube-missing", "the tanh is that of sqrt(2 / pi) x", |_, c, b| {
-        wrong(c, b, How { formula: |x, _, _| x / (1.0 + (-2.0 * ROOT * x).exp()), ..RIGHT })
+    Mutant::plain("cube-missing", "the tanh is that of sqrt(2 / pi) x", |c, t| {
+        plain(c, t, &How { formula: |x, _, _| x / (1.0 + (-2.0 * ROOT * x).exp()), ..RIGHT })
     })
     .on(|c| c.attr("approx") == "tanh" && many(c)),
-    Mutant::new("tanh-overflows", "the tanh is (e^2z - 1) / (e^2z + 1), whose exponential overflows", |_, c, b| {
+    Mutant::plain("tanh-overflows", "the tanh is (e^2z - 1) / (e^2z + 1), whose exponential overflows", |c, t| {
         let formula = |x: f64, _, dtype: DType| {
             let e = dtype.accumulator().round((2.0 * ROOT * (x + CUBE * x.powi(3))).exp());
             0.5 * x * (1.0 + (e - 1.0) / (e + 1.0))
         };
-        plainly(c, b, move |c, t| {
+        {
             plain(c, t, &How { formula, ..RIGHT });
             t.is_harmless_unless_nan();
-        })
+        }
     })
     .on(|c| c.attr("approx") == "tanh"),
-    Mutant::new("tail-not-activated", "the last columns beyond a multiple of 8 are copied", |_, c, b| {
-        wrong(c, b, How { activates: |i, n| i < n / 8 * 8, ..RIGHT })
+    Mutant::plain("tail-not-activated", "the last columns beyond a multiple of 8 are copied", |c, t| {
+        plain(c, t, &How { activates: |i, n| i < n / 8 * 8, ..RIGHT })
     })
     // A large x is its own GELU; eight of them are not all large.
     .on(|c| c.axis("m") * (c.axis("n") % 8) >= 8),
@@ -82,11 +73,11 @@ pub const MUTANTS: &[Mutant] = &[
 
 /// Right, but rounding on the way.
 pub const LOOSE: &[Mutant] =
-    &[Mutant::new("factor-rounded", "what x is multiplied with is rounded to the 16-bit type", |_, c, b| {
+    &[Mutant::plain("factor-rounded", "what x is multiplied with is rounded to the 16-bit type", |c, t| {
         let formula = |x: f64, exact, dtype: DType| {
             let factor = if x == 0.0 { 0.5 } else { gelu(x, exact) / x };
             dtype.round(factor) * x
         };
-        wrong(c, b, How { formula, ..RIGHT })
+        plain(c, t, &How { formula, ..RIGHT })
     })
     .on(shared::rounds)];

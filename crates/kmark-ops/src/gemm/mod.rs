@@ -11,17 +11,8 @@
 mod cpu;
 mod plain;
 
-use crate::Entry;
-use crate::cuda::{kernel, oracle};
+use crate::contract::*;
 use crate::truth::product::{BLOCK, Operand, Scales, derived_scale, products, rms_share, slack};
-use kmark_core::case::Case;
-use kmark_core::cost::Cost;
-use kmark_core::dtype::DType;
-use kmark_core::fill::Fill;
-use kmark_core::gate::{Block, Region, Sink};
-use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op, WEIGHT_DTYPES, YES_NO, rows_by_columns};
-use kmark_core::tensor::{TensorSpec, View};
-use std::ops::Range;
 
 pub const ENTRY: Entry = Entry {
     op: &OP,

@@ -1,13 +1,8 @@
 //! Products of matrices in plain loops, right and wrong.
 
 use super::{across, out_dtype, scale_spans};
-use crate::mutants::{Mutant, edited, shared};
-use crate::plain::{Tensors, plainly};
+use crate::contract::*;
 use crate::truth::product::{Scales, dot};
-use kmark_core::case::Case;
-use kmark_core::dtype::DType;
-use kmark_device::Launch;
-use kmark_device::buffer::Buffers;
 
 pub fn right(c: &Case, t: &mut Tensors) {
     plain(c, t, &RIGHT)
@@ -59,42 +54,27 @@ fn vectors(data: Vec<f64>, k: usize, across: bool) -> Vec<f64> {
     if across { (0..data.len()).map(|i| data[i % k * count + i / k]).collect() } else { data }
 }
 
-fn wrong(c: &Case, b: &Buffers, how: How) -> Box<dyn Launch> {
-    plainly(c, b, move |c, t| plain(c, t, &how))
-}
-
 pub const MUTANTS: &[Mutant] = &[
-    Mutant {
-        name: "k-tail-skipped",
-        about: "the last tile of 64 along k is left out if it is not whole",
-        applies: |c| !c.axis("k").is_multiple_of(64) && many(c),
-        spoil: |_, c, b| wrong(c, b, How { sum: shared::sum_without_tail, ..RIGHT }),
-    },
-    Mutant {
-        name: "accumulates-in-bf16",
-        about: "every partial sum is rounded to bf16",
-        // A few partial sums in 16 bits are what loose kernels have.
-        applies: |c| c.dtype.size() <= 2 && c.axis("k") >= 512 && many(c),
-        spoil: |_, c, b| {
-            let sum = |a: &[f64], b: &[f64], _| a.iter().zip(b).fold(0.0, |sum, (a, b)| DType::Bf16.round(sum + a * b));
-            wrong(c, b, How { sum, ..RIGHT })
-        },
-    },
-    Mutant {
-        name: "tf32",
-        about: "f32 operands are rounded to 11 bits, as matrix units take them when nobody asks",
-        applies: |c| c.dtype == DType::F32 && c.attr("out") == "same" && c.axis("k") >= 16 && many(c),
-        spoil: |_, c, b| {
-            // f16 has as many bits; its range is wide enough for what stands here.
-            let sum = |a: &[f64], b: &[f64], _| sum_of(a, b, |a, b| DType::F16.round(a) * DType::F16.round(b));
-            wrong(c, b, How { sum, ..RIGHT })
-        },
-    },
-    Mutant {
-        name: "three-bf16-products",
-        about: "f32 operands are split into two bf16 each, and the product of the smaller parts is left out",
-        applies: |c| c.dtype == DType::F32 && c.attr("out") == "same" && c.axis("k") >= 16 && many(c),
-        spoil: |_, c, b| {
+    Mutant::plain("k-tail-skipped", "the last tile of 64 along k is left out if it is not whole", |c, t| {
+        plain(c, t, &How { sum: shared::sum_without_tail, ..RIGHT })
+    })
+    .on(|c| !c.axis("k").is_multiple_of(64) && many(c)),
+    Mutant::plain("accumulates-in-bf16", "every partial sum is rounded to bf16", |c, t| {
+        let sum = |a: &[f64], b: &[f64], _| a.iter().zip(b).fold(0.0, |sum, (a, b)| DType::Bf16.round(sum + a * b));
+        plain(c, t, &How { sum, ..RIGHT })
+    })
+    // A few partial sums in 16 bits are what loose kernels have.
+    .on(|c| c.dtype.size() <= 2 && c.axis("k") >= 512 && many(c)),
+    Mutant::plain("tf32", "f32 operands are rounded to 11 bits, as matrix units take them when nobody asks", |c, t| {
+        // f16 has as many bits; its range is wide enough for what stands here.
+        let sum = |a: &[f64], b: &[f64], _| sum_of(a, b, |a, b| DType::F16.round(a) * DType::F16.round(b));
+        plain(c, t, &How { sum, ..RIGHT })
+    })
+    .on(|c| c.dtype == DType::F32 && c.attr("out") == "same" && c.axis("k") >= 16 && many(c)),
+    Mutant::plain(
+        "three-bf16-products",
+        "f32 operands are split into two bf16 each, and the product of the smaller parts is left out",
+        |c, t| {
             let sum = |a: &[f64], b: &[f64], _| {
                 let split = |v: f64| (DType::Bf16.round(v), DType::Bf16.round(v - DType::Bf16.round(v)));
                 sum_of(a, b, |a, b| {
@@ -102,79 +82,64 @@ pub const MUTANTS: &[Mutant] = &[
                     a * b + a * b_low + a_low * b
                 })
             };
-            wrong(c, b, How { sum, ..RIGHT })
+            plain(c, t, &How { sum, ..RIGHT })
         },
-    },
-    Mutant {
-        name: "unscaled-half-tile",
-        about: "rows of the second half of each tile of 16 take the scales of the tile's first row",
-        applies: |c| matches!(c.attr("scale"), "row" | "block") && c.axis("m") >= 16 && c.axis("k") >= 16,
-        spoil: |_, c, b| {
+    )
+    .on(|c| c.dtype == DType::F32 && c.attr("out") == "same" && c.axis("k") >= 16 && many(c)),
+    Mutant::plain(
+        "unscaled-half-tile",
+        "rows of the second half of each tile of 16 take the scales of the tile's first row",
+        |c, t| {
             let change_scales = |scales: &mut [f64], width: usize| {
                 for row in (0..scales.len() / width).filter(|row| row % 16 >= 8) {
                     scales.copy_within(row / 16 * 16 * width..(row / 16 * 16 + 1) * width, row * width);
                 }
             };
-            wrong(c, b, How { change_scales, ..RIGHT })
+            plain(c, t, &How { change_scales, ..RIGHT })
         },
-    },
-    Mutant {
-        name: "scale-one-too-far",
-        about: "each scale of a is the next one in memory",
-        applies: |c| {
-            let several = c.axis("m") > 1 || (c.attr("scale") == "block" && c.axis("k") > 128);
-            matches!(c.attr("scale"), "row" | "block") && several && c.axis("k") >= 16
-        },
-        spoil: |_, c, b| wrong(c, b, How { change_scales: |scales, _| scales.rotate_left(1), ..RIGHT }),
-    },
-    Mutant {
-        name: "scale-of-b-missing",
-        about: "b is not scaled",
-        applies: |c| c.attr("scale") != "none" && c.axis("k") >= 16,
-        spoil: |_, c, b| wrong(c, b, How { scales_b: false, ..RIGHT }),
-    },
-    Mutant {
-        name: "transpose-forgotten",
-        about: "b is read as if it were stored the other way round",
-        applies: |c| c.axis("n") >= 7 && c.axis("k") >= 5,
-        spoil: |_, c, b| wrong(c, b, How { transposes_b: true, ..RIGHT }),
-    },
-    Mutant {
-        name: "bias-twice",
-        about: "the bias is added by the epilogue and as the first value of the sum",
-        applies: |c| c.flag("bias") && many(c),
-        spoil: |_, c, b| wrong(c, b, How { bias: |bias, _, j| 2.0 * bias[j], ..RIGHT }),
-    },
-    Mutant {
-        name: "bias-of-the-row",
-        about: "row i gets bias[i] instead of column j bias[j]",
-        applies: |c| c.flag("bias") && many(c),
-        spoil: |_, c, b| wrong(c, b, How { bias: |bias, i, _| bias[i % bias.len()], ..RIGHT }),
-    },
-    Mutant {
-        name: "tail-columns-shifted",
-        about: "columns behind the last whole 8 are those of 8 before",
-        applies: |c| c.axis("n") > 8 && !c.axis("n").is_multiple_of(8) && many(c) && c.axis("k") >= 5,
-        spoil: |right, c, b| {
-            let n = c.axis("n");
-            edited(right, b, "d", move |d| {
-                d.chunks_mut(n).for_each(|row| (n / 8 * 8..n).for_each(|j| row[j] = row[j - 8]));
-            })
-        },
-    },
+    )
+    .on(|c| matches!(c.attr("scale"), "row" | "block") && c.axis("m") >= 16 && c.axis("k") >= 16),
+    Mutant::plain("scale-one-too-far", "each scale of a is the next one in memory", |c, t| {
+        plain(c, t, &How { change_scales: |scales, _| scales.rotate_left(1), ..RIGHT })
+    })
+    .on(|c| {
+        let several = c.axis("m") > 1 || (c.attr("scale") == "block" && c.axis("k") > 128);
+        matches!(c.attr("scale"), "row" | "block") && several && c.axis("k") >= 16
+    }),
+    Mutant::plain("scale-of-b-missing", "b is not scaled", |c, t| plain(c, t, &How { scales_b: false, ..RIGHT }))
+        .on(|c| c.attr("scale") != "none" && c.axis("k") >= 16),
+    Mutant::plain("transpose-forgotten", "b is read as if it were stored the other way round", |c, t| {
+        plain(c, t, &How { transposes_b: true, ..RIGHT })
+    })
+    .on(|c| c.axis("n") >= 7 && c.axis("k") >= 5),
+    Mutant::plain("bias-twice", "the bias is added by the epilogue and as the first value of the sum", |c, t| {
+        plain(c, t, &How { bias: |bias, _, j| 2.0 * bias[j], ..RIGHT })
+    })
+    .on(|c| c.flag("bias") && many(c)),
+    Mutant::plain("bias-of-the-row", "row i gets bias[i] instead of column j bias[j]", |c, t| {
+        plain(c, t, &How { bias: |bias, i, _| bias[i % bias.len()], ..RIGHT })
+    })
+    .on(|c| c.flag("bias") && many(c)),
+    Mutant::new("tail-columns-shifted", "columns behind the last whole 8 are those of 8 before", |right, c, b| {
+        let n = c.axis("n");
+        edited(right, b, "d", move |d| {
+            d.chunks_mut(n).for_each(|row| (n / 8 * 8..n).for_each(|j| row[j] = row[j - 8]));
+        })
+    })
+    .on(|c| c.axis("n") > 8 && !c.axis("n").is_multiple_of(8) && many(c) && c.axis("k") >= 5),
 ];
 
-pub const LOOSE: &[Mutant] = &[Mutant {
-    name: "split-in-half",
-    about: "k is split in four, and each part of the sum is rounded to the output's type",
-    // 8-bit products are off by as much where the output has more bits, or the sum few terms; then only the RMS shows it.
-    applies: |c| match c.dtype.size() {
-        2 => out_dtype(c).size() == 2 && c.axis("k") >= 64 && many(c),
-        1 => out_dtype(c) == DType::Bf16 && c.axis("k") >= 512 && c.axis("m") * c.axis("n") >= 8192,
-        _ => false,
-    },
-    spoil: |_, c, b| wrong(c, b, How { sum: shared::sum_of_four_rounded, ..RIGHT }),
-}];
+pub const LOOSE: &[Mutant] = &[Mutant::plain(
+    "split-in-half",
+    "k is split in four, and each part of the sum is rounded to the output's type",
+    |c, t| plain(c, t, &How { sum: shared::sum_of_four_rounded, ..RIGHT }),
+)
+// 8-bit products are off by as much where the output has more bits, or the sum few terms; then only the RMS shows it.
+.on(|c| match c.dtype.size() {
+    2 => out_dtype(c).size() == 2 && c.axis("k") >= 64 && many(c),
+    1 => out_dtype(c) == DType::Bf16 && c.axis("k") >= 512 && c.axis("m") * c.axis("n") >= 8192,
+    _ => false,
+})];
 
 fn sum_of(a: &[f64], b: &[f64], product: impl Fn(f64, f64) -> f64) -> f64 {
     a.iter().zip(b).map(|(a, b)| product(*a, *b)).sum()

@@ -8,17 +8,8 @@
 mod cpu;
 mod plain;
 
-use crate::cuda::{kernel, oracle};
+use crate::contract::*;
 use crate::truth::product::{BLOCK, Operand, Scales, derived_scale, products, rms_share, slack};
-use crate::{Entry, truth};
-use kmark_core::case::Case;
-use kmark_core::cost::Cost;
-use kmark_core::dtype::DType;
-use kmark_core::fill::Fill;
-use kmark_core::gate::{Block, Region, Sink};
-use kmark_core::op::{Attr, AttrKind, Axis, MEMORY, Op};
-use kmark_core::tensor::{TensorSpec, View};
-use std::ops::Range;
 
 pub const ENTRY: Entry = Entry {
     op: &OP,

@@ -1,13 +1,8 @@
 //! Products of groups of rows in plain loops, right and wrong.
 
 use super::{masked, out_dtype, rows_by_group, scaled};
-use crate::mutants::{Mutant, shared};
-use crate::plain::{Tensors, plainly};
+use crate::contract::*;
 use crate::truth::product::{BLOCK, Scales, dot};
-use kmark_core::case::Case;
-use kmark_core::dtype::DType;
-use kmark_device::Launch;
-use kmark_device::buffer::Buffers;
 
 pub fn right(c: &Case, t: &mut Tensors) {
     plain(c, t, &RIGHT)
@@ -64,55 +59,41 @@ fn plain(c: &Case, t: &mut Tensors, how: &How) {
     t.put("d", d);
 }
 
-fn wrong(c: &Case, b: &Buffers, how: How) -> Box<dyn Launch> {
-    plainly(c, b, move |c, t| plain(c, t, &how))
-}
-
 pub const MUTANTS: &[Mutant] = &[
-    Mutant {
-        name: "weights-of-the-neighbour",
-        about: "the first group is multiplied with the matrix of the second",
-        applies: |c| c.axis("g") > 1 && enough(c),
-        spoil: |_, c, b| wrong(c, b, How { matrix: |group, _| group.max(1), ..RIGHT }),
-    },
-    Mutant {
-        name: "boundary-off-by-one",
-        about: "the last row of each group is taken for the first of the next",
-        applies: |c| c.axis("g") > 1 && enough(c),
-        spoil: |_, c, b| wrong(c, b, How { matrix: |group, last| group + last as usize, ..RIGHT }),
-    },
-    Mutant {
-        name: "last-row-repeated",
-        about: "the last row of each group is the one before it",
-        applies: |c| c.axis("m") > 1 && enough(c),
-        spoil: |_, c, b| wrong(c, b, How { row: |i, len| i.min(len.max(2) - 2), ..RIGHT }),
-    },
-    Mutant {
-        name: "k-tail-skipped",
-        about: "the last tile of 64 along k is left out if it is not whole",
-        applies: |c| !c.axis("k").is_multiple_of(64) && c.axis("m") >= 3 && c.axis("n") >= 8,
-        spoil: |_, c, b| wrong(c, b, How { sum: shared::sum_without_tail, ..RIGHT }),
-    },
-    Mutant {
-        name: "unscaled-half-tile",
-        about: "rows of the second half of each tile of 4 take the scales of two rows above",
-        applies: |c| scaled(c) && c.axis("m") >= 3 && enough(c),
-        spoil: |_, c, b| wrong(c, b, How { scales_of_row: |i| i & !2, ..RIGHT }),
-    },
-    Mutant {
-        name: "scales-of-the-first-group",
-        about: "the scales of b are those of group 0 for every group",
-        applies: |c| scaled(c) && c.axis("g") > 1 && enough(c),
-        spoil: |_, c, b| wrong(c, b, How { scales_of_group: |_| 0, ..RIGHT }),
-    },
+    Mutant::plain("weights-of-the-neighbour", "the first group is multiplied with the matrix of the second", |c, t| {
+        plain(c, t, &How { matrix: |group, _| group.max(1), ..RIGHT })
+    })
+    .on(|c| c.axis("g") > 1 && enough(c)),
+    Mutant::plain("boundary-off-by-one", "the last row of each group is taken for the first of the next", |c, t| {
+        plain(c, t, &How { matrix: |group, last| group + last as usize, ..RIGHT })
+    })
+    .on(|c| c.axis("g") > 1 && enough(c)),
+    Mutant::plain("last-row-repeated", "the last row of each group is the one before it", |c, t| {
+        plain(c, t, &How { row: |i, len| i.min(len.max(2) - 2), ..RIGHT })
+    })
+    .on(|c| c.axis("m") > 1 && enough(c)),
+    Mutant::plain("k-tail-skipped", "the last tile of 64 along k is left out if it is not whole", |c, t| {
+        plain(c, t, &How { sum: shared::sum_without_tail, ..RIGHT })
+    })
+    .on(|c| !c.axis("k").is_multiple_of(64) && c.axis("m") >= 3 && c.axis("n") >= 8),
+    Mutant::plain(
+        "unscaled-half-tile",
+        "rows of the second half of each tile of 4 take the scales of two rows above",
+        |c, t| plain(c, t, &How { scales_of_row: |i| i & !2, ..RIGHT }),
+    )
+    .on(|c| scaled(c) && c.axis("m") >= 3 && enough(c)),
+    Mutant::plain("scales-of-the-first-group", "the scales of b are those of group 0 for every group", |c, t| {
+        plain(c, t, &How { scales_of_group: |_| 0, ..RIGHT })
+    })
+    .on(|c| scaled(c) && c.axis("g") > 1 && enough(c)),
 ];
 
-pub const LOOSE: &[Mutant] = &[Mutant {
-    name: "split-in-half",
-    about: "k is split in four, and each part of the sum is rounded to the output's type",
-    applies: |c| c.dtype.size() == 2 && c.axis("k") >= 64 && c.axis("m") >= 16 && c.axis("n") >= 8,
-    spoil: |_, c, b| wrong(c, b, How { sum: shared::sum_of_four_rounded, ..RIGHT }),
-}];
+pub const LOOSE: &[Mutant] = &[Mutant::plain(
+    "split-in-half",
+    "k is split in four, and each part of the sum is rounded to the output's type",
+    |c, t| plain(c, t, &How { sum: shared::sum_of_four_rounded, ..RIGHT }),
+)
+.on(|c| c.dtype.size() == 2 && c.axis("k") >= 64 && c.axis("m") >= 16 && c.axis("n") >= 8)];
 
 /// A row of d has enough terms that two of them are not equal by chance.
 fn enough(c: &Case) -> bool {

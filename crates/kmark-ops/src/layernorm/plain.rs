@@ -1,12 +1,7 @@
 //! LayerNorm in plain loops, right and wrong.
 
-use crate::mutants::{Mutant, shared};
-use crate::plain::{Tensors, plainly};
+use crate::contract::*;
 use crate::truth::sum;
-use kmark_core::case::Case;
-use kmark_core::dtype::DType;
-use kmark_device::Launch;
-use kmark_device::buffer::Buffers;
 
 pub fn right(c: &Case, t: &mut Tensors) {
     plain(c, t, &RIGHT)
@@ -55,29 +50,23 @@ fn plain(c: &Case, t: &mut Tensors, how: &How) {
     t.put("rstd", rstds);
 }
 
-fn wrong(c: &Case, b: &Buffers, how: How) -> Box<dyn Launch> {
-    plainly(c, b, move |c, t| plain(c, t, &how))
-}
-
 /// With other statistics. Where no rstd or mean is visibly another, it is no mutant: a difference may by chance not cancel.
-fn wrong_stats(c: &Case, b: &Buffers, stats: Stats) -> Box<dyn Launch> {
-    plainly(c, b, move |c, t| {
-        let limit = if c.flag("stats") || c.dtype.size() > 2 { 1e-9 } else { 8.0 * c.dtype.unit() };
-        let shows = |x: &[f64]| {
-            let [(mean, r), (right_mean, right_r)] = [stats, RIGHT.stats].map(|s| s(x, c.number("eps"), c.acc()));
-            (r / right_r - 1.0).abs() > limit && x.iter().any(|x| x - mean != 0.0)
-                || ((mean - right_mean) * r).abs() > limit
-        };
-        if !t.get("x").chunks(c.axis("n")).any(shows) {
-            t.is_harmless();
-        }
-        plain(c, t, &How { stats, ..RIGHT })
-    })
+fn wrong_stats(c: &Case, t: &mut Tensors, stats: Stats) {
+    let limit = if c.flag("stats") || c.dtype.size() > 2 { 1e-9 } else { 8.0 * c.dtype.unit() };
+    let shows = |x: &[f64]| {
+        let [(mean, r), (right_mean, right_r)] = [stats, RIGHT.stats].map(|s| s(x, c.number("eps"), c.acc()));
+        (r / right_r - 1.0).abs() > limit && x.iter().any(|x| x - mean != 0.0)
+            || ((mean - right_mean) * r).abs() > limit
+    };
+    if !t.get("x").chunks(c.axis("n")).any(shows) {
+        t.is_harmless();
+    }
+    plain(c, t, &How { stats, ..RIGHT })
 }
 
 pub const MUTANTS: &[Mutant] = &[
-    Mutant::new("unbiased-variance", "the sum of squares is divided by n - 1", |_, c, b| {
-        wrong_stats(c, b, |x, eps, _| {
+    Mutant::plain("unbiased-variance", "the sum of squares is divided by n - 1", |c, t| {
+        wrong_stats(c, t, |x, eps, _| {
             let (mean, n) = (mean(x), x.len() as f64);
             (mean, 1.0 / (variance(x, mean) * n / (n - 1.0) + eps).sqrt())
         })
@@ -87,43 +76,43 @@ pub const MUTANTS: &[Mutant] = &[
         let n = c.axis("n");
         n > 1 && (n <= 16384 || c.dtype == DType::F64) && (c.flag("stats") || shared::resolves(c, 0.5 / n as f64))
     }),
-    Mutant::new("variance-without-mean", "the mean square stands for the variance", |_, c, b| {
-        wrong_stats(c, b, |x, eps, _| (mean(x), 1.0 / (variance(x, 0.0) + eps).sqrt()))
+    Mutant::plain("variance-without-mean", "the mean square stands for the variance", |c, t| {
+        wrong_stats(c, t, |x, eps, _| (mean(x), 1.0 / (variance(x, 0.0) + eps).sqrt()))
     })
     .on(|c| c.axis("n") > 1),
-    Mutant::new(
+    Mutant::plain(
         "variance-by-difference",
         "the variance is the mean square less the square of the mean, which cancels where the mean is far from zero",
-        |_, c, b| {
-            wrong_stats(c, b, |x, eps, acc| {
+        |c, t| {
+            wrong_stats(c, t, |x, eps, acc| {
                 let mean = acc.round(mean(x));
                 let difference = acc.round(acc.round(variance(x, 0.0)) - acc.round(mean * mean));
                 (mean, 1.0 / (difference.max(0.0) + eps).sqrt())
             })
         },
     ),
-    Mutant::new("eps-outside-the-root", "eps is added to the deviation, not to the variance", |_, c, b| {
-        wrong_stats(c, b, |x, eps, _| (mean(x), 1.0 / (variance(x, mean(x)).sqrt() + eps)))
+    Mutant::plain("eps-outside-the-root", "eps is added to the deviation, not to the variance", |c, t| {
+        wrong_stats(c, t, |x, eps, _| (mean(x), 1.0 / (variance(x, mean(x)).sqrt() + eps)))
     })
     .on(|c| c.axis("n") > 1),
-    Mutant::new("mean-over-padded-n", "the mean divides by n rounded up to a multiple of 8", |_, c, b| {
-        wrong_stats(c, b, |x, eps, _| {
+    Mutant::plain("mean-over-padded-n", "the mean divides by n rounded up to a multiple of 8", |c, t| {
+        wrong_stats(c, t, |x, eps, _| {
             let padded = sum(x.iter().copied()) / x.len().next_multiple_of(8) as f64;
             (padded, 1.0 / (variance(x, padded) + eps).sqrt())
         })
     })
     .on(|c| !c.axis("n").is_multiple_of(8)),
-    Mutant::new("bias-weighted", "the bias is added before the weight is multiplied", |_, c, b| {
-        wrong(c, b, How { y: |xh, w, b| (xh + b) * w, ..RIGHT })
+    Mutant::plain("bias-weighted", "the bias is added before the weight is multiplied", |c, t| {
+        plain(c, t, &How { y: |xh, w, b| (xh + b) * w, ..RIGHT })
     })
     .on(|c| c.flag("bias") && c.axis("n") >= 8),
     shared::PITCH_IGNORED,
 ];
 
 /// Right, but rounding on the way.
-pub const LOOSE: &[Mutant] = &[Mutant::new(
+pub const LOOSE: &[Mutant] = &[Mutant::plain(
     "row-rounded",
     "the normalised row is rounded to the 16-bit type before it is multiplied by the weight",
-    |_, c, b| wrong(c, b, How { rounds: true, ..RIGHT }),
+    |c, t| plain(c, t, &How { rounds: true, ..RIGHT }),
 )
 .on(shared::rounds)];

@@ -28,18 +28,14 @@ pub const ENTRY: Entry = Entry {
     loose: &[],
 };
 
-const SCALE_OF_THE_ROW: Mutant = Mutant::new(
+const SCALE_OF_THE_ROW: Mutant = Mutant::plain(
     "scale-of-the-row",
     "logits are scaled by the root of the cache row's width, not of the head's own",
-    |_, c, b| twisted::<MlaDecode>(c, b, |c, geo| geo.scale = 1.0 / (width(c) as f64).sqrt()),
+    |c, t| twisted::<MlaDecode>(c, t, |c, geo| geo.scale = 1.0 / (width(c) as f64).sqrt()),
 )
 .on(|c| c.axis("l") > 1 && width(c) >= 24 && width(c) != 192);
 
 struct MlaDecode;
-
-fn pages(c: &Case) -> Pages {
-    Pages::new(c.count("page"), attention::lengths(c, c.axis("b"), c.axis("l")), c.axis("l"))
-}
 
 fn width(c: &Case) -> usize {
     c.count("rank") + c.count("rope")
@@ -47,7 +43,7 @@ fn width(c: &Case) -> usize {
 
 impl Attends for MlaDecode {
     fn geometry(c: &Case, ints: Ints) -> Geometry {
-        let (h, queries, pages) = (c.axis("h"), c.count("q"), pages(c));
+        let (h, queries, pages) = (c.axis("h"), c.count("q"), Pages::of(c));
         let seqs = pages.seqs(queries);
         let q_row = move |s: usize, i: usize, head: usize| (s * queries + i) * h + head;
         Geometry {
@@ -95,8 +91,8 @@ const OP: Op = Op {
         MEMORY,
     ],
     default_configs: &["1x32768x128", "128x1024x128"],
-    check,
-    distinct_rows: Some(distinct_rows),
+    check: |c| attention::check(c, "query tokens", c.axis("b") * c.count("q")),
+    distinct_rows: Some(|c| c.axis("b") * c.count("q") + c.axis("h") - 1),
     tensors,
     cost,
     derive,
@@ -105,44 +101,31 @@ const OP: Op = Op {
     ..Op::NEW
 };
 
-fn check(c: &Case) -> Result<(), String> {
-    attention::check(c, "query tokens", c.axis("b") * c.count("q"))
-}
-
-fn distinct_rows(c: &Case) -> usize {
-    c.axis("b") * c.count("q") + c.axis("h") - 1
-}
-
 fn tensors(c: &Case) -> Vec<TensorSpec> {
-    let (b, h, pages, queries) = (c.axis("b"), c.axis("h"), pages(c), c.count("q"));
+    let (b, h, pages, queries) = (c.axis("b"), c.axis("h"), Pages::of(c), c.count("q"));
     let memory = c.attr("memory");
     let mut t = vec![
         TensorSpec::input("q", c.dtype, &[b, queries, h, width(c)], Fill::Derived).laid_out(memory),
         TensorSpec::input("cache", c.dtype, &[pages.pool, pages.page, width(c)], Fill::Derived).laid_out(memory),
-        TensorSpec::input("page_table", DType::I32, &[b, pages.columns], Fill::Derived),
-        TensorSpec::input("lengths", DType::I32, &[b], Fill::Derived),
-        TensorSpec::output("o", c.dtype, &[b, queries, h, c.count("rank")]).laid_out(memory),
     ];
-    if c.flag("lse") {
-        t.push(TensorSpec::output("lse", c.acc(), &[b, queries, h]));
-    }
+    t.extend(pages.tensors());
+    t.extend(attention::outputs(c, &[b, queries, h, c.count("rank")], &[b, queries, h]));
     t
 }
 
 /// Keys and values are one row, read once.
 fn cost(c: &Case, _: &[TensorSpec]) -> Cost {
     let geo = MlaDecode::geometry(c, &attention::no_integers);
-    let mut cost = attention::cost(c, &geo, pages(c).integers());
+    let mut cost = attention::cost(c, &geo, Pages::of(c).integers());
     cost.bytes_read -= geo.rows_seen() * geo.dv as u64 * c.dtype.size() as u64;
     cost
 }
 
 fn derive(c: &Case, tensor: &str, inputs: &View, rows: Range<usize>, out: &mut [f64]) {
-    let (h, pages) = (c.axis("h"), pages(c));
+    let (h, pages) = (c.axis("h"), Pages::of(c));
     let spec = inputs.spec(tensor);
     match tensor {
-        "page_table" => pages.table(c.seed, rows, out),
-        "lengths" => out.iter_mut().zip(rows).for_each(|(o, s)| *o = pages.lengths[s] as f64),
+        "page_table" | "lengths" => pages.derive(tensor, c.seed, rows, out),
         "q" => fill_queries(spec, c.seed, rows, out, |row| row / h + row % h),
         _ => {
             let scatter = pages.scatter(c.seed);

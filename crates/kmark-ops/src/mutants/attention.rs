@@ -1,19 +1,22 @@
 //! Attention done wrong, in the ways that the ops that attend share: mostly a geometry with one twist.
 
 use super::{Mutant, edited};
-use crate::plain::attention::{How, RIGHT, under, wrong};
+use crate::plain::Tensors;
+use crate::plain::attention::{How, RIGHT, plain, under};
 use crate::truth::attention::{Attends, Geometry, MakeGeometry, RowOf, no_integers};
 use kmark_core::case::Case;
 use kmark_core::dtype::DType;
-use kmark_device::Launch;
-use kmark_device::buffer::Buffers;
 use std::ops::Range;
 
 type Twist = fn(&Case, &mut Geometry);
 
 /// The outputs of a geometry that `twist` has changed.
-pub fn twisted<A: Attends>(c: &Case, b: &Buffers, twist: Twist) -> Box<dyn Launch> {
-    wrong(A::geometry, c, b, How { geometry: twist, ..RIGHT })
+pub fn twisted<A: Attends>(c: &Case, t: &mut Tensors, twist: Twist) {
+    wrong::<A>(c, t, &How { geometry: twist, ..RIGHT });
+}
+
+fn wrong<A: Attends>(c: &Case, t: &mut Tensors, how: &How) {
+    plain(A::geometry, c, t, how);
 }
 
 /// Changes which keys a query sees; `change` gets the keys of the sequence and the right range.
@@ -48,7 +51,7 @@ fn drop_sink(_: &Case, geo: &mut Geometry) {
 }
 
 pub const fn sink_dropped<A: Attends>() -> Mutant {
-    Mutant::new("sink-dropped", "the first key of a sequence is left out", |_, c, b| twisted::<A>(c, b, drop_sink))
+    Mutant::plain("sink-dropped", "the first key of a sequence is left out", |c, t| twisted::<A>(c, t, drop_sink))
         .on(|c| shows(A::geometry, c, drop_sink))
 }
 
@@ -60,8 +63,8 @@ fn drop_last(_: &Case, geo: &mut Geometry) {
 }
 
 pub const fn last_key_lost<A: Attends>() -> Mutant {
-    Mutant::new("last-key-lost", "the last key of a sequence is left out: a partial tile is rounded down", |_, c, b| {
-        twisted::<A>(c, b, drop_last)
+    Mutant::plain("last-key-lost", "the last key of a sequence is left out: a partial tile is rounded down", |c, t| {
+        twisted::<A>(c, t, drop_last)
     })
     .on(|c| shows(A::geometry, c, drop_last))
 }
@@ -73,10 +76,10 @@ fn drop_diagonal(c: &Case, geo: &mut Geometry) {
 }
 
 pub const fn diagonal_missing<A: Attends>() -> Mutant {
-    Mutant::new(
+    Mutant::plain(
         "diagonal-missing",
         "a query does not see the key of its own position, except in the last row",
-        |_, c, b| twisted::<A>(c, b, drop_diagonal),
+        |c, t| twisted::<A>(c, t, drop_diagonal),
     )
     .on(|c| shows(A::geometry, c, drop_diagonal))
 }
@@ -88,14 +91,12 @@ fn ignore_window(c: &Case, geo: &mut Geometry) {
 }
 
 pub const fn window_ignored<A: Attends>() -> Mutant {
-    Mutant::new("window-ignored", "a query sees keys older than the window", |_, c, b| {
-        twisted::<A>(c, b, ignore_window)
-    })
-    .on(|c| shows(A::geometry, c, ignore_window))
+    Mutant::plain("window-ignored", "a query sees keys older than the window", |c, t| twisted::<A>(c, t, ignore_window))
+        .on(|c| shows(A::geometry, c, ignore_window))
 }
 
 pub const fn scale_missing<A: Attends>() -> Mutant {
-    Mutant::new("scale-missing", "logits are not scaled", |_, c, b| twisted::<A>(c, b, |_, geo| geo.scale = 1.0)).on(
+    Mutant::plain("scale-missing", "logits are not scaled", |c, t| twisted::<A>(c, t, |_, geo| geo.scale = 1.0)).on(
         |c| {
             let geo = A::geometry(c, &no_integers);
             most_keys(&geo) > 1 && geo.dk >= 8
@@ -104,8 +105,8 @@ pub const fn scale_missing<A: Attends>() -> Mutant {
 }
 
 pub const fn large_logits_clipped<A: Attends>() -> Mutant {
-    Mutant::new("large-logits-clipped", "logits are clipped at 3, so that a sink attracts less", |_, c, b| {
-        wrong(A::geometry, c, b, How { logit: |s| s.min(3.0), ..RIGHT })
+    Mutant::plain("large-logits-clipped", "logits are clipped at 3, so that a sink attracts less", |c, t| {
+        wrong::<A>(c, t, &How { logit: |s| s.min(3.0), ..RIGHT })
     })
     .on(|c| {
         let geo = A::geometry(c, &no_integers);
@@ -114,9 +115,9 @@ pub const fn large_logits_clipped<A: Attends>() -> Mutant {
 }
 
 pub const fn key_heads_interleaved<A: Attends>() -> Mutant {
-    Mutant::new("key-heads-interleaved", "query head h takes key head h % hkv, not h / (hq / hkv)", |_, c, b| {
+    Mutant::plain("key-heads-interleaved", "query head h takes key head h % hkv, not h / (hq / hkv)", |c, t| {
         // The plain loops divide the query head by the group: with as many key heads as query heads, they name it.
-        twisted::<A>(c, b, |_, geo| {
+        twisted::<A>(c, t, |_, geo| {
             let hkv = std::mem::replace(&mut geo.hkv, geo.hq);
             finds(geo, move |row, s, j, head| row(s, j, head % hkv));
         })
@@ -146,8 +147,8 @@ fn take_one_more(c: &Case, geo: &mut Geometry) {
 }
 
 pub const fn one_key_too_many<A: Attends>() -> Mutant {
-    Mutant::new("one-key-too-many", "the slot behind the last key of a partial page is taken as a key", |_, c, b| {
-        twisted::<A>(c, b, take_one_more)
+    Mutant::plain("one-key-too-many", "the slot behind the last key of a partial page is taken as a key", |c, t| {
+        twisted::<A>(c, t, take_one_more)
     })
     .on(partial_pages::<A>)
 }
@@ -158,15 +159,15 @@ fn take_whole_page(c: &Case, geo: &mut Geometry) {
 }
 
 pub const fn whole_last_page<A: Attends>() -> Mutant {
-    Mutant::new("whole-last-page", "the last page is taken whole, whatever the length", |_, c, b| {
-        twisted::<A>(c, b, take_whole_page)
+    Mutant::plain("whole-last-page", "the last page is taken whole, whatever the length", |c, t| {
+        twisted::<A>(c, t, take_whole_page)
     })
     .on(partial_pages::<A>)
 }
 
 pub const fn wrong_page<A: Attends>() -> Mutant {
-    Mutant::new("wrong-page", "the first page of the second sequence is that of the first", |_, c, b| {
-        twisted::<A>(c, b, |c, geo| {
+    Mutant::plain("wrong-page", "the first page of the second sequence is that of the first", |c, t| {
+        twisted::<A>(c, t, |c, geo| {
             let page = c.count("page");
             finds(geo, move |row, s, j, head| row(if s == 1 && j < page { 0 } else { s }, j, head));
         })
@@ -182,8 +183,8 @@ fn see_all(_: &Case, geo: &mut Geometry) {
 }
 
 pub const fn not_causal<A: Attends>() -> Mutant {
-    Mutant::new("not-causal", "an earlier query token sees the keys of later ones", |_, c, b| {
-        twisted::<A>(c, b, see_all)
+    Mutant::plain("not-causal", "an earlier query token sees the keys of later ones", |c, t| {
+        twisted::<A>(c, t, see_all)
     })
     .on(|c| shows(A::geometry, c, see_all))
 }
@@ -194,23 +195,23 @@ fn overflows<A: Attends>(c: &Case) -> bool {
 }
 
 pub const fn no_maximum<A: Attends>() -> Mutant {
-    Mutant::new("no-maximum", "exp of the logits themselves, which f32 cannot hold", |_, c, b| {
-        under(A::geometry, c, b, |_, _| 0.0)
+    Mutant::plain("no-maximum", "exp of the logits themselves, which f32 cannot hold", |c, t| {
+        under(A::geometry, c, t, |_, _| 0.0)
     })
     .on(overflows::<A>)
 }
 
 pub const fn maximum_of_the_row_before<A: Attends>() -> Mutant {
-    Mutant::new("maximum-of-the-row-before", "each row subtracts the maximum of the row before it", |_, c, b| {
-        under(A::geometry, c, b, |_, before| if before.is_finite() { before } else { 0.0 })
+    Mutant::plain("maximum-of-the-row-before", "each row subtracts the maximum of the row before it", |c, t| {
+        under(A::geometry, c, t, |_, before| if before.is_finite() { before } else { 0.0 })
     })
     .on(overflows::<A>)
 }
 
 /// Loose: weights that compete in a large query feel what is lost, and powers of two lose nothing.
 pub const fn query_in_half<A: Attends>() -> Mutant {
-    Mutant::new("query-in-half", "q times the scale is rounded to 16 bits before the product", |_, c, b| {
-        wrong(A::geometry, c, b, How { rounds: true, ..RIGHT })
+    Mutant::plain("query-in-half", "q times the scale is rounded to 16 bits before the product", |c, t| {
+        wrong::<A>(c, t, &How { rounds: true, ..RIGHT })
     })
     .on(|c| {
         let geo = A::geometry(c, &no_integers);

@@ -34,14 +34,14 @@ const SCALE_MISSING: Mutant = Mutant {
     ..wrong::scale_missing::<Nsa>()
 };
 
-const DIAGONAL_MISSING: Mutant = Mutant::new("diagonal-missing", "a token does not see its own key", |_, c, b| {
-    twisted::<Nsa>(c, b, |_, geo| sees(geo, |_, r| 0..r.end.saturating_sub(1)))
+const DIAGONAL_MISSING: Mutant = Mutant::plain("diagonal-missing", "a token does not see its own key", |c, t| {
+    twisted::<Nsa>(c, t, |_, geo| sees(geo, |_, r| 0..r.end.saturating_sub(1)))
 })
 .on(|c| c.flag("causal") && c.axis("s") > 1 && c.axis("d") >= 24);
 
 const NEWEST_BLOCK_WHOLE: Mutant =
-    Mutant::new("newest-block-whole", "the newest block is not masked: a token sees keys after its own", |_, c, b| {
-        twisted::<Nsa>(c, b, |c, geo| {
+    Mutant::plain("newest-block-whole", "the newest block is not masked: a token sees keys after its own", |c, t| {
+        twisted::<Nsa>(c, t, |c, geo| {
             let (block, s, hkv) = (c.count("block"), c.axis("s"), c.axis("hkv"));
             let seqs = geo.seqs.clone();
             geo.visible = Box::new(move |n, _| {
@@ -56,8 +56,8 @@ const NEWEST_BLOCK_WHOLE: Mutant =
     .on(|c| c.flag("causal") && c.axis("s") > 1 && c.count("block") > 1 && c.axis("d") >= 24);
 
 const LAST_BLOCK_LOST: Mutant =
-    Mutant::new("last-block-lost", "the last selected block is left out when there are several", |_, c, b| {
-        twisted::<Nsa>(c, b, |c, geo| {
+    Mutant::plain("last-block-lost", "the last selected block is left out when there are several", |c, t| {
+        twisted::<Nsa>(c, t, |c, geo| {
             let block = c.count("block");
             sees(geo, move |keys, _| 0..if keys > block { (keys - 1) / block * block } else { keys });
         })
@@ -65,8 +65,8 @@ const LAST_BLOCK_LOST: Mutant =
     .on(|c| c.count("selected") > 1 && c.axis("s") > 2 * c.count("block") && c.axis("d") >= 24);
 
 const BLOCKS_OF_HEAD_0: Mutant =
-    Mutant::new("blocks-of-head-0", "every key head takes the block list of the first", |_, c, b| {
-        twisted::<Nsa>(c, b, |c, geo| {
+    Mutant::plain("blocks-of-head-0", "every key head takes the block list of the first", |c, t| {
+        twisted::<Nsa>(c, t, |c, geo| {
             let hkv = c.axis("hkv");
             // Rows of a token's heads are adjacent.
             finds(geo, move |row, n, j, _| row(n / hkv * hkv, j, 0) + n % hkv);
@@ -195,8 +195,8 @@ const OP: Op = Op {
         MEMORY,
     ],
     default_configs: &["1x2048x16x1x64", "2x4096x16x1x32"],
-    check,
-    distinct_rows: Some(distinct_rows),
+    check: |c| attention::check(c, "block lists", c.axis("b") * c.axis("s") * c.axis("hkv")),
+    distinct_rows: Some(|c| c.axis("s") + c.axis("hq") - 1),
     tensors,
     cost,
     derive,
@@ -204,14 +204,6 @@ const OP: Op = Op {
     oracle: |c, inputs, sink| attention::forward(Nsa::geometry, c, inputs, sink),
     ..Op::NEW
 };
-
-fn check(c: &Case) -> Result<(), String> {
-    attention::check(c, "block lists", c.axis("b") * c.axis("s") * c.axis("hkv"))
-}
-
-fn distinct_rows(c: &Case) -> usize {
-    c.axis("s") + c.axis("hq") - 1
-}
 
 fn tensors(c: &Case) -> Vec<TensorSpec> {
     let [b, s, hq, hkv, d] = ["b", "s", "hq", "hkv", "d"].map(|a| c.axis(a));
@@ -221,11 +213,8 @@ fn tensors(c: &Case) -> Vec<TensorSpec> {
         TensorSpec::input("k", c.dtype, &[b, s, hkv, d], Fill::Derived).laid_out(memory),
         TensorSpec::input("v", c.dtype, &[b, s, hkv, d], Fill::Normal { mean: 0.0, std: 1.0 }).laid_out(memory),
         TensorSpec::input("blocks", DType::I32, &[b, s, hkv, c.count("selected")], Fill::Derived),
-        TensorSpec::output("o", c.dtype, &[b, s, hq, d]).laid_out(memory),
     ];
-    if c.flag("lse") {
-        t.push(TensorSpec::output("lse", c.acc(), &[b, s, hq]));
-    }
+    t.extend(attention::outputs(c, &[b, s, hq, d], &[b, s, hq]));
     t
 }
 

@@ -1,11 +1,9 @@
 //! Attention in plain loops over any geometry, right and wrong.
 
-use super::{Tensors, plainly};
+use super::Tensors;
 use crate::truth::attention::{Attends, Geometry, MakeGeometry};
 use crate::truth::{product::dot, sum};
 use kmark_core::case::Case;
-use kmark_device::Launch;
-use kmark_device::buffer::Buffers;
 
 /// What `cpu/naive` is made of.
 pub const SOURCE: &str = include_str!("attention.rs");
@@ -28,7 +26,7 @@ pub struct How {
 pub const RIGHT: How = How { geometry: |_, _| {}, logit: |s| s, maximum: |own, _| own, rounds: false };
 
 /// Says whether f32 could hold the powers of all rows.
-fn plain(geometry: MakeGeometry, c: &Case, t: &mut Tensors, how: &How) -> bool {
+pub fn plain(geometry: MakeGeometry, c: &Case, t: &mut Tensors, how: &How) -> bool {
     let mut geo = geometry(c, &|name| t.get(name).iter().map(|v| *v as i64).collect());
     (how.geometry)(c, &mut geo);
     let [q, k, v] = geo.tensors.map(|name| t.get(name));
@@ -66,17 +64,9 @@ fn plain(geometry: MakeGeometry, c: &Case, t: &mut Tensors, how: &How) -> bool {
     held
 }
 
-pub fn wrong(geometry: MakeGeometry, c: &Case, b: &Buffers, how: How) -> Box<dyn Launch> {
-    plainly(c, b, move |c, t| {
-        plain(geometry, c, t, &how);
-    })
-}
-
 /// Under another maximum. If f32 holds what comes of it, there was no mutant.
-pub fn under(geometry: MakeGeometry, c: &Case, b: &Buffers, maximum: fn(f64, f64) -> f64) -> Box<dyn Launch> {
-    plainly(c, b, move |c, t| {
-        if plain(geometry, c, t, &How { maximum, ..RIGHT }) {
-            t.is_harmless();
-        }
-    })
+pub fn under(geometry: MakeGeometry, c: &Case, t: &mut Tensors, maximum: fn(f64, f64) -> f64) {
+    if plain(geometry, c, t, &How { maximum, ..RIGHT }) {
+        t.is_harmless();
+    }
 }

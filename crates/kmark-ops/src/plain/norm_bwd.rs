@@ -1,12 +1,8 @@
 //! Backward of norms in plain loops: that of LayerNorm, and that of RMSNorm, which is the same without the two means that
 //! centre; and what both get wrong.
 
-use crate::mutants::Mutant;
-use crate::plain::{Tensors, plainly};
+use crate::contract::*;
 use crate::truth::{Sum, sum};
-use kmark_core::case::Case;
-use kmark_device::Launch;
-use kmark_device::buffer::Buffers;
 use std::ops::Range;
 
 pub fn right(c: &Case, t: &mut Tensors) {
@@ -56,7 +52,7 @@ fn columns(rows: Range<usize>, n: usize, term: impl Fn(usize, usize) -> f64) -> 
     sums.iter().map(Sum::total).collect()
 }
 
-fn plain(c: &Case, t: &mut Tensors, how: &How) {
+pub fn plain(c: &Case, t: &mut Tensors, how: &How) {
     let (m, n) = (c.axis("m"), c.axis("n"));
     let (x, w, dout, rstd) = (t.get("x"), t.get("w"), t.get("dout"), t.get("rstd"));
     let means = if t.has("mean") { t.get("mean") } else { vec![0.0; m] };
@@ -81,13 +77,9 @@ fn plain(c: &Case, t: &mut Tensors, how: &How) {
     }
 }
 
-pub fn wrong(c: &Case, b: &Buffers, how: How) -> Box<dyn Launch> {
-    plainly(c, b, move |c, t| plain(c, t, &how))
-}
-
 /// A row that is all zero is not missed.
 pub const DW_LOSES_ROWS: Mutant =
-    Mutant::new("dw-loses-rows", "the first sixteenth of the rows is not added to dw", |_, c, b| {
+    Mutant::plain("dw-loses-rows", "the first sixteenth of the rows is not added to dw", |c, t| {
         let dw = |c: &Case, t: &mut Tensors, term: Term| {
             let (m, n) = (c.axis("m"), c.axis("n"));
             let dw = columns(m / 16..m, n, term);
@@ -96,12 +88,12 @@ pub const DW_LOSES_ROWS: Mutant =
             }
             dw
         };
-        wrong(c, b, How { dw, ..RIGHT })
+        plain(c, t, &How { dw, ..RIGHT })
     })
     .on(|c| c.axis("m") >= 16 && c.axis("n") > 1);
 
 pub const DW_IN_HALF: Mutant =
-    Mutant::new("dw-in-half", "dw is accumulated in the 16-bit type of the activations", |_, c, b| {
+    Mutant::plain("dw-in-half", "dw is accumulated in the 16-bit type of the activations", |c, t| {
         let dw = |c: &Case, t: &mut Tensors, term: Term| {
             let (m, n) = (c.axis("m"), c.axis("n"));
             let mut dw = vec![0.0; n];
@@ -115,6 +107,6 @@ pub const DW_IN_HALF: Mutant =
             }
             dw
         };
-        wrong(c, b, How { dw, ..RIGHT })
+        plain(c, t, &How { dw, ..RIGHT })
     })
     .on(|c| c.dtype.size() == 2 && c.axis("m") >= 32 && c.axis("n") >= 8);

@@ -1,11 +1,7 @@
 //! Softmax, cross entropy and their backwards in plain loops, right and wrong; and the mutants that several of them have.
 
-use super::{Tensors, plainly};
-use crate::mutants::Mutant;
+use crate::contract::*;
 use crate::truth::{exp_of_difference, sum};
-use kmark_core::case::Case;
-use kmark_device::Launch;
-use kmark_device::buffer::Buffers;
 
 pub fn right(c: &Case, t: &mut Tensors) {
     plain(c, t, &RIGHT)
@@ -72,7 +68,7 @@ pub fn add_without_tail(terms: &[f64]) -> f64 {
     add(&terms[..terms.len() / 8 * 8])
 }
 
-fn plain(c: &Case, t: &mut Tensors, how: &How) {
+pub fn plain(c: &Case, t: &mut Tensors, how: &How) {
     let n = c.axis("n");
     let outputs = match c.op.as_str() {
         "softmax" => vec![("y", softmax(c, &t.get("x"), how).p)],
@@ -171,81 +167,76 @@ fn through_losses(c: &Case, t: &Tensors, p: &[f64], how: &How) -> Vec<f64> {
     dx
 }
 
-pub fn wrong(c: &Case, b: &Buffers, how: How) -> Box<dyn Launch> {
-    plainly(c, b, move |c, t| plain(c, t, &how))
-}
-
 pub const MAXIMUM_MISSING: Mutant =
-    Mutant::new("maximum-missing", "no maximum is subtracted, and exp overflows", |_, c, b| {
-        wrong(c, b, How { max: Maximum::Nothing, ..RIGHT })
+    Mutant::plain("maximum-missing", "no maximum is subtracted, and exp overflows", |c, t| {
+        plain(c, t, &How { max: Maximum::Nothing, ..RIGHT })
     });
 
 pub const MAXIMUM_OF_HALF: Mutant =
-    Mutant::new("maximum-of-half", "the maximum is that of the first half of the row", |_, c, b| {
-        wrong(c, b, How { max: Maximum::OfHalf, ..RIGHT })
+    Mutant::plain("maximum-of-half", "the maximum is that of the first half of the row", |c, t| {
+        plain(c, t, &How { max: Maximum::OfHalf, ..RIGHT })
     });
 
 pub const MAXIMUM_OF_THE_ROW_BEFORE: Mutant =
-    Mutant::new("maximum-of-the-row-before", "the maximum is that of the row before", |_, c, b| {
-        wrong(c, b, How { max: Maximum::OfTheRowBefore, ..RIGHT })
+    Mutant::plain("maximum-of-the-row-before", "the maximum is that of the row before", |c, t| {
+        plain(c, t, &How { max: Maximum::OfTheRowBefore, ..RIGHT })
     })
     .on(|c| c.axis("m") > 1);
 
-pub const TAIL_NOT_SUMMED: Mutant = Mutant::new(
-    "tail-not-summed",
-    "the sum of powers leaves out the last columns beyond a multiple of 8",
-    |_, c, b| wrong(c, b, How { total: add_without_tail, ..RIGHT }),
-)
-.on(|c| !c.axis("n").is_multiple_of(8) && c.axis("n") > 8);
+pub const TAIL_NOT_SUMMED: Mutant =
+    Mutant::plain("tail-not-summed", "the sum of powers leaves out the last columns beyond a multiple of 8", |c, t| {
+        plain(c, t, &How { total: add_without_tail, ..RIGHT })
+    })
+    .on(|c| !c.axis("n").is_multiple_of(8) && c.axis("n") > 8);
 
 pub const BASE_TWO: Mutant =
-    Mutant::new("base-two", "2^x instead of e^x", |_, c, b| wrong(c, b, How { exp: |a, b| (a - b).exp2(), ..RIGHT }))
+    Mutant::plain("base-two", "2^x instead of e^x", |c, t| plain(c, t, &How { exp: |a, b| (a - b).exp2(), ..RIGHT }))
         .on(|c| c.axis("n") > 1);
 
 /// The gradient of the target alone: what a gradient check of one column does not see.
 pub const TARGET_ONLY: Mutant =
-    Mutant::new("target-only", "the gradient is right at the target column and zero elsewhere", |_, c, b| {
-        wrong(c, b, How { target_only: true, ..RIGHT })
+    Mutant::plain("target-only", "the gradient is right at the target column and zero elsewhere", |c, t| {
+        plain(c, t, &How { target_only: true, ..RIGHT })
     })
     .on(|c| c.axis("n") > 1);
 
 pub const TARGET_SHIFTED: Mutant =
-    Mutant::new("target-shifted", "one is subtracted in the column after the target", |_, c, b| {
-        wrong(c, b, How { hot: |target, n| (target + 1) % n, ..RIGHT })
+    Mutant::plain("target-shifted", "one is subtracted in the column after the target", |c, t| {
+        plain(c, t, &How { hot: |target, n| (target + 1) % n, ..RIGHT })
     })
     .on(|c| c.axis("n") > 1);
 
-pub const IGNORED_NOT_ZEROED: Mutant = Mutant::new(
+pub const IGNORED_NOT_ZEROED: Mutant = Mutant::plain(
     "ignored-not-zeroed",
     "an ignored row gets dloss * softmax, the one-hot alone is left out",
-    |_, c, b| wrong(c, b, How { counts: |_, _, _| true, ..RIGHT }),
+    |c, t| plain(c, t, &How { counts: |_, _, _| true, ..RIGHT }),
 );
 
 pub const FIRST_CLASS_IGNORED: Mutant =
-    Mutant::new("first-class-ignored", "a row whose target is class 0 is taken for an ignored one", |_, c, b| {
-        wrong(c, b, How { counts: |target, ignore, _| target != ignore && target != 0.0, ..RIGHT })
+    Mutant::plain("first-class-ignored", "a row whose target is class 0 is taken for an ignored one", |c, t| {
+        plain(c, t, &How { counts: |target, ignore, _| target != ignore && target != 0.0, ..RIGHT })
     })
     .on(|c| c.axis("n") > 1 && c.number("ignore") != 0.0);
 
 pub const LAST_CLASS_IGNORED: Mutant =
-    Mutant::new("last-class-ignored", "a row whose target is the last class is taken for an ignored one", |_, c, b| {
+    Mutant::plain("last-class-ignored", "a row whose target is the last class is taken for an ignored one", |c, t| {
         let counts = |target: f64, ignore: f64, n: usize| target != ignore && target != (n - 1) as f64;
-        wrong(c, b, How { counts, ..RIGHT })
+        plain(c, t, &How { counts, ..RIGHT })
     })
     .on(|c| c.axis("n") > 1);
 
-pub const DLOSS_OF_ROW_0: Mutant = Mutant::new(
+pub const DLOSS_OF_ROW_0: Mutant = Mutant::plain(
     "dloss-of-row-0",
     "every row is scaled by the first row's dloss, as if the loss were a mean",
-    |_, c, b| wrong(c, b, How { dloss: |_| 0, ..RIGHT }),
+    |c, t| plain(c, t, &How { dloss: |_| 0, ..RIGHT }),
 )
 // A row of one class has no gradient.
 .on(|c| c.axis("m") > 1 && c.axis("n") > 1);
 
 /// Not wrong, but rounding on the way.
-pub const PROBABILITIES_ROUNDED: Mutant = Mutant::new(
+pub const PROBABILITIES_ROUNDED: Mutant = Mutant::plain(
     "probabilities-rounded",
     "p and p - 1 are rounded to the 16-bit type before they are multiplied by dloss",
-    |_, c, b| wrong(c, b, How { rounded: Rounded::Probabilities, ..RIGHT }),
+    |c, t| plain(c, t, &How { rounded: Rounded::Probabilities, ..RIGHT }),
 )
 .on(crate::mutants::shared::rounds);

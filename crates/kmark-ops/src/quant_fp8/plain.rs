@@ -1,12 +1,7 @@
 //! Quantisation in plain loops, right and wrong.
 
 use super::{Blocks, largest, scale, to, up_to_pow2};
-use crate::mutants::Mutant;
-use crate::plain::{Tensors, plainly};
-use kmark_core::case::Case;
-use kmark_core::dtype::DType;
-use kmark_device::Launch;
-use kmark_device::buffer::Buffers;
+use crate::contract::*;
 
 pub fn right(c: &Case, t: &mut Tensors) {
     plain(c, t, &RIGHT)
@@ -39,20 +34,16 @@ fn plain(c: &Case, t: &mut Tensors, how: &How) {
     t.put("scale", stored);
 }
 
-fn wrong(c: &Case, b: &Buffers, how: How) -> Box<dyn Launch> {
-    plainly(c, b, move |c, t| plain(c, t, &how))
-}
-
 pub const MUTANTS: &[Mutant] = &[
-    Mutant::new(
+    Mutant::plain(
         "amax-of-the-wrong-block",
         "1x128 takes the maximum of the row, 128x128 that of the block's first row",
-        |_, c, b| {
+        |c, t| {
             let amax = |blocks: &Blocks, band: &[f64]| match blocks.rows {
                 1 => vec![blocks.amax(band).into_iter().fold(0.0, f64::max); blocks.across],
                 _ => blocks.amax(&band[..blocks.n]),
             };
-            wrong(c, b, How { amax, ..RIGHT })
+            plain(c, t, &How { amax, ..RIGHT })
         },
     )
     // One row in sixteen is large. Two maxima often have the same power of two above them.
@@ -61,16 +52,16 @@ pub const MUTANTS: &[Mutant] = &[
         "128x128" => c.axis("m") > 13,
         _ => false,
     }),
-    Mutant::new(
+    Mutant::plain(
         "tail-block-unscaled",
         "a last block that is not whole keeps the scale of the one before it",
-        |_, c, b| {
+        |c, t| {
             let amax = |blocks: &Blocks, band: &[f64]| {
                 let mut amax = blocks.amax(band);
                 amax[blocks.across - 1] = amax[blocks.across - 2];
                 amax
             };
-            wrong(c, b, How { amax, ..RIGHT })
+            plain(c, t, &How { amax, ..RIGHT })
         },
     )
     .on(|c| {
@@ -83,39 +74,39 @@ pub const MUTANTS: &[Mutant] = &[
         };
         n > 128 && !n.is_multiple_of(128) && shows
     }),
-    Mutant::new("truncates", "rounds towards zero", |_, c, b| {
+    Mutant::plain("truncates", "rounds towards zero", |c, t| {
         let round = |to: DType, v: f64| (v / to.spacing(v)).trunc() * to.spacing(v);
-        wrong(c, b, How { round, ..RIGHT })
+        plain(c, t, &How { round, ..RIGHT })
     })
     .on(|c| c.axis("n") >= 32),
-    Mutant::new("one-fraction-bit-short", "e4m3 with the two fraction bits of e5m2, e5m2 with one", |_, c, b| {
+    Mutant::plain("one-fraction-bit-short", "e4m3 with the two fraction bits of e5m2, e5m2 with one", |c, t| {
         let round = |to: DType, v: f64| {
             let (spacing, max) = (2.0 * to.spacing(v), largest(to));
             ((v / spacing).round_ties_even() * spacing).clamp(-max, max)
         };
-        wrong(c, b, How { round, ..RIGHT })
+        plain(c, t, &How { round, ..RIGHT })
     })
     .on(|c| c.axis("n") >= 32),
-    Mutant::new(
+    Mutant::plain(
         "scale-inverted",
         "the factor that x was multiplied with is stored, not the one that undoes it",
-        |_, c, b| wrong(c, b, How { stored: |scale, _| 1.0 / scale, ..RIGHT }),
+        |c, t| plain(c, t, &How { stored: |scale, _| 1.0 / scale, ..RIGHT }),
     ),
-    Mutant::new("clamp-missing", "a block of zeros has scale 0 and divides by it", |_, c, b| {
-        wrong(c, b, How { scale: |c, amax| if amax == 0.0 { 0.0 } else { scale(c, amax) }, ..RIGHT })
+    Mutant::plain("clamp-missing", "a block of zeros has scale 0 and divides by it", |c, t| {
+        plain(c, t, &How { scale: |c, amax| if amax == 0.0 { 0.0 } else { scale(c, amax) }, ..RIGHT })
     }),
-    Mutant::new("scale-before-the-clamp", "q is right, but the scale of a block of zeros is stored as 0", |_, c, b| {
-        wrong(c, b, How { stored: |scale, amax| if amax == 0.0 { 0.0 } else { scale }, ..RIGHT })
+    Mutant::plain("scale-before-the-clamp", "q is right, but the scale of a block of zeros is stored as 0", |c, t| {
+        plain(c, t, &How { stored: |scale, amax| if amax == 0.0 { 0.0 } else { scale }, ..RIGHT })
     }),
-    Mutant::new(
+    Mutant::plain(
         "pow2-rounded-down",
         "scales are rounded down to powers of two, so that large values saturate",
-        |_, c, b| {
+        |c, t| {
             let scale = |c: &Case, amax: f64| {
                 let exact = amax.max(c.number("clamp")) / largest(to(c));
                 if up_to_pow2(exact) == exact { exact } else { up_to_pow2(exact) / 2.0 }
             };
-            wrong(c, b, How { scale, ..RIGHT })
+            plain(c, t, &How { scale, ..RIGHT })
         },
     )
     // In four rows the largest value is not each time 7 times a power of two.

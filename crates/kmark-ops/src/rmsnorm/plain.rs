@@ -1,11 +1,7 @@
 //! RMSNorm in plain loops, right and wrong.
 
-use crate::mutants::{Mutant, shared};
-use crate::plain::{Tensors, plainly};
+use crate::contract::*;
 use crate::truth::sum;
-use kmark_core::case::Case;
-use kmark_device::Launch;
-use kmark_device::buffer::Buffers;
 
 pub fn right(c: &Case, t: &mut Tensors) {
     plain(c, t, &RIGHT)
@@ -45,35 +41,31 @@ fn plain(c: &Case, t: &mut Tensors, how: &How) {
     t.put("rstd", rstd);
 }
 
-fn wrong(c: &Case, b: &Buffers, how: How) -> Box<dyn Launch> {
-    plainly(c, b, move |c, t| plain(c, t, &how))
-}
-
 pub const MUTANTS: &[Mutant] = &[
-    Mutant::new(
+    Mutant::plain(
         "eps-missing",
         "eps is left out, so a row of zeros divides by zero and a tiny row is scaled wrongly",
-        |_, c, b| wrong(c, b, How { rstd: |squares, n, _| 1.0 / (squares / n).sqrt(), ..RIGHT }),
+        |c, t| plain(c, t, &How { rstd: |squares, n, _| 1.0 / (squares / n).sqrt(), ..RIGHT }),
     ),
-    Mutant::new("eps-outside-the-root", "eps is added to the root, not to the mean square", |_, c, b| {
-        wrong(c, b, How { rstd: |squares, n, eps| 1.0 / ((squares / n).sqrt() + eps), ..RIGHT })
+    Mutant::plain("eps-outside-the-root", "eps is added to the root, not to the mean square", |c, t| {
+        plain(c, t, &How { rstd: |squares, n, eps| 1.0 / ((squares / n).sqrt() + eps), ..RIGHT })
     }),
-    Mutant::new("mean-over-padded-n", "the mean divides by n rounded up to a multiple of 8", |_, c, b| {
+    Mutant::plain("mean-over-padded-n", "the mean divides by n rounded up to a multiple of 8", |c, t| {
         let rstd = |squares: f64, n: f64, eps: f64| 1.0 / (squares / ((n / 8.0).ceil() * 8.0) + eps).sqrt();
-        wrong(c, b, How { rstd, ..RIGHT })
+        plain(c, t, &How { rstd, ..RIGHT })
     })
     .on(|c| !c.axis("n").is_multiple_of(8) && shows(c, c.axis("n").next_multiple_of(8) - c.axis("n"))),
-    Mutant::new("mean-over-n-less-one", "the mean divides by n - 1", |_, c, b| {
-        wrong(c, b, How { rstd: |squares, n, eps| 1.0 / (squares / (n - 1.0) + eps).sqrt(), ..RIGHT })
+    Mutant::plain("mean-over-n-less-one", "the mean divides by n - 1", |c, t| {
+        plain(c, t, &How { rstd: |squares, n, eps| 1.0 / (squares / (n - 1.0) + eps).sqrt(), ..RIGHT })
     })
     .on(|c| c.axis("n") > 1 && shows(c, 1)),
-    Mutant::new("weight-shifted", "each column takes its neighbour's weight", |_, c, b| {
-        wrong(c, b, How { weight: |i, n| (i + 1) % n, ..RIGHT })
+    Mutant::plain("weight-shifted", "each column takes its neighbour's weight", |c, t| {
+        plain(c, t, &How { weight: |i, n| (i + 1) % n, ..RIGHT })
     })
     // Two or three weights may be near each other by chance.
     .on(|c| c.axis("n") >= 4),
-    Mutant::new("half-the-rows-unscaled", "rows of the second half are not multiplied by rstd", |_, c, b| {
-        wrong(c, b, How { scales: |row, m| row < m / 2, ..RIGHT })
+    Mutant::plain("half-the-rows-unscaled", "rows of the second half are not multiplied by rstd", |c, t| {
+        plain(c, t, &How { scales: |row, m| row < m / 2, ..RIGHT })
     })
     // Up to nine ordinary rows, whose rstd is about 1, may stand beside each other.
     .on(|c| c.axis("m") >= 24),
@@ -81,10 +73,10 @@ pub const MUTANTS: &[Mutant] = &[
 ];
 
 /// Right, but rounding on the way.
-pub const LOOSE: &[Mutant] = &[Mutant::new(
+pub const LOOSE: &[Mutant] = &[Mutant::plain(
     "row-rounded",
     "x * rstd is rounded to the 16-bit type before it is multiplied by the weight",
-    |_, c, b| wrong(c, b, How { rounds: true, ..RIGHT }),
+    |c, t| plain(c, t, &How { rounds: true, ..RIGHT }),
 )
 .on(shared::rounds)];
 

@@ -1,11 +1,7 @@
 //! Rotary position embedding in plain loops, right and wrong.
 
 use super::{operands, pair, rotated};
-use crate::mutants::{Mutant, shared};
-use crate::plain::{Tensors, plainly};
-use kmark_core::case::Case;
-use kmark_device::Launch;
-use kmark_device::buffer::Buffers;
+use crate::contract::*;
 
 pub fn right(c: &Case, t: &mut Tensors) {
     plain(c, t, &RIGHT)
@@ -62,35 +58,31 @@ fn plain(c: &Case, t: &mut Tensors, how: &How) {
     }
 }
 
-fn wrong(c: &Case, b: &Buffers, how: How) -> Box<dyn Launch> {
-    plainly(c, b, move |c, t| plain(c, t, &how))
-}
-
 /// Position 0 is not turned at all: a case needs another.
 fn turns(c: &Case) -> bool {
     c.axis("s") > 1
 }
 
 pub const MUTANTS: &[Mutant] = &[
-    Mutant::new("styles-swapped", "neox pairs where interleaved ones are asked for, and the reverse", |_, c, b| {
-        wrong(c, b, How { other_style: true, ..RIGHT })
+    Mutant::plain("styles-swapped", "neox pairs where interleaved ones are asked for, and the reverse", |c, t| {
+        plain(c, t, &How { other_style: true, ..RIGHT })
     })
     // A single pair is the same in both.
     .on(|c| turns(c) && rotated(c) > 2),
-    Mutant::new("turned-backwards", "the sine has the wrong sign", |_, c, b| wrong(c, b, How { sign: -1.0, ..RIGHT }))
+    Mutant::plain("turned-backwards", "the sine has the wrong sign", |c, t| plain(c, t, &How { sign: -1.0, ..RIGHT }))
         .on(turns),
-    Mutant::new("position-off-by-one", "each position takes the angles of the next", |_, c, b| {
-        wrong(c, b, How { position: |position, s, _| (position + 1) % s, ..RIGHT })
+    Mutant::plain("position-off-by-one", "each position takes the angles of the next", |c, t| {
+        plain(c, t, &How { position: |position, s, _| (position + 1) % s, ..RIGHT })
     })
     .on(turns),
-    Mutant::new("head-for-position", "the angles are those of the head's number", |_, c, b| {
-        wrong(c, b, How { position: |_, s, head| head % s, ..RIGHT })
+    Mutant::plain("head-for-position", "the angles are those of the head's number", |c, t| {
+        plain(c, t, &How { position: |_, s, head| head % s, ..RIGHT })
     })
     .on(turns),
-    Mutant::new("k-not-turned", "k is left as it is", |_, c, b| wrong(c, b, How { turns_k: false, ..RIGHT }))
+    Mutant::plain("k-not-turned", "k is left as it is", |c, t| plain(c, t, &How { turns_k: false, ..RIGHT }))
         .on(|c| turns(c) && c.flag("k")),
-    Mutant::new("rest-turned-too", "all dimensions are turned, those behind the rotary part as well", |_, c, b| {
-        wrong(c, b, How { turns_rest: true, ..RIGHT })
+    Mutant::plain("rest-turned-too", "all dimensions are turned, those behind the rotary part as well", |c, t| {
+        plain(c, t, &How { turns_rest: true, ..RIGHT })
     })
     .on(|c| turns(c) && rotated(c) < c.axis("d") && c.axis("d").is_multiple_of(2)),
     Mutant {
@@ -101,10 +93,10 @@ pub const MUTANTS: &[Mutant] = &[
 ];
 
 /// Right, but rounding on the way.
-pub const LOOSE: &[Mutant] = &[Mutant::new(
+pub const LOOSE: &[Mutant] = &[Mutant::plain(
     "products-rounded",
     "cosines, sines and the four products are rounded to the 16-bit type",
-    |_, c, b| wrong(c, b, How { rounds: true, ..RIGHT }),
+    |c, t| plain(c, t, &How { rounds: true, ..RIGHT }),
 )
 .on(|c| {
     let turned = c.axis("b") * (c.axis("s") - 1) * c.axis("hq") * rotated(c);

@@ -1,8 +1,6 @@
 //! Rows times a number in plain loops, right and wrong.
 
-use crate::mutants::{Mutant, shared};
-use crate::plain::{Tensors, plainly};
-use kmark_core::case::Case;
+use crate::contract::*;
 
 pub fn right(c: &Case, t: &mut Tensors) {
     plain(c, t, |a, x, _| a * x)
@@ -16,9 +14,9 @@ fn plain(c: &Case, t: &mut Tensors, f: fn(f64, f64, usize) -> f64) {
 }
 
 pub const MUTANTS: &[Mutant] = &[
-    Mutant::new("not-scaled", "x is copied", |_, c, b| plainly(c, b, |c, t| plain(c, t, |_, x, _| x))),
-    Mutant::new("first-column-not-scaled", "the first element of a row is copied", |_, c, b| {
-        plainly(c, b, |c, t| plain(c, t, |a, x, column| if column == 0 { x } else { a * x }))
+    Mutant::plain("not-scaled", "x is copied", |c, t| plain(c, t, |_, x, _| x)),
+    Mutant::plain("first-column-not-scaled", "the first element of a row is copied", |c, t| {
+        plain(c, t, |a, x, column| if column == 0 { x } else { a * x })
     }),
     shared::PITCH_IGNORED,
 ];

@@ -1,6 +1,6 @@
 //! Softmax done wrong.
 
-use crate::mutants::{Mutant, edited, shared};
+use crate::contract::*;
 use crate::plain::softmax;
 
 pub const MUTANTS: &[Mutant] = &[

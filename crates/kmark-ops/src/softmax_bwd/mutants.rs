@@ -1,15 +1,15 @@
 //! Backward of softmax done wrong.
 
-use crate::mutants::{Mutant, edited, shared};
-use crate::plain::softmax::{How, RIGHT, Rounded, TAIL_NOT_SUMMED, add_without_tail, wrong};
+use crate::contract::*;
+use crate::plain::softmax::{How, RIGHT, Rounded, TAIL_NOT_SUMMED, add_without_tail, plain};
 
 pub const MUTANTS: &[Mutant] = &[
-    Mutant::new("dot-missing", "dx = y * dy, the diagonal of the Jacobian alone", |_, c, b| {
-        wrong(c, b, How { dot: |_| 0.0, ..RIGHT })
+    Mutant::plain("dot-missing", "dx = y * dy, the diagonal of the Jacobian alone", |c, t| {
+        plain(c, t, &How { dot: |_| 0.0, ..RIGHT })
     }),
     Mutant {
         about: "the sum leaves out the last columns beyond a multiple of 8",
-        spoil: |_, c, b| wrong(c, b, How { dot: add_without_tail, ..RIGHT }),
+        spoil: Spoil::Plain(|c, t| plain(c, t, &How { dot: add_without_tail, ..RIGHT })),
         ..TAIL_NOT_SUMMED
     },
     Mutant::new(
@@ -23,14 +23,14 @@ pub const MUTANTS: &[Mutant] = &[
 
 /// Right, but rounding on the way.
 pub const LOOSE: &[Mutant] = &[
-    Mutant::new("dot-in-half", "the sum is rounded to the 16-bit type before it is subtracted", |_, c, b| {
-        wrong(c, b, How { rounded: Rounded::Dot, ..RIGHT })
+    Mutant::plain("dot-in-half", "the sum is rounded to the 16-bit type before it is subtracted", |c, t| {
+        plain(c, t, &How { rounded: Rounded::Dot, ..RIGHT })
     })
     .on(shared::rounds),
-    Mutant::new(
+    Mutant::plain(
         "products-rounded",
         "each dy * y is rounded to the 16-bit type, in the sum and before the difference",
-        |_, c, b| wrong(c, b, How { rounded: Rounded::Products, ..RIGHT }),
+        |c, t| plain(c, t, &How { rounded: Rounded::Products, ..RIGHT }),
     )
     .on(shared::rounds),
 ];

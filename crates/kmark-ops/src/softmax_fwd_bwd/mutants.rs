@@ -1,13 +1,13 @@
 //! Softmax with its backward done wrong.
 
-use crate::mutants::{Mutant, shared};
-use crate::plain::softmax::{self, How, RIGHT, Rounded, wrong};
+use crate::contract::*;
+use crate::plain::softmax::{self, How, RIGHT, Rounded, plain};
 
 pub const MUTANTS: &[Mutant] = &[
     softmax::TAIL_NOT_SUMMED,
     softmax::BASE_TWO,
-    Mutant::new("forward-only", "y * dy, the diagonal of the Jacobian alone", |_, c, b| {
-        wrong(c, b, How { dot: |_| 0.0, ..RIGHT })
+    Mutant::plain("forward-only", "y * dy, the diagonal of the Jacobian alone", |c, t| {
+        plain(c, t, &How { dot: |_| 0.0, ..RIGHT })
     }),
     softmax::MAXIMUM_MISSING,
     softmax::MAXIMUM_OF_HALF,
@@ -17,7 +17,7 @@ pub const MUTANTS: &[Mutant] = &[
 
 /// Right, but rounding on the way.
 pub const LOOSE: &[Mutant] =
-    &[Mutant::new("y-rounded", "y is rounded to the 16-bit type between forward and backward", |_, c, b| {
-        wrong(c, b, How { rounded: Rounded::Probabilities, ..RIGHT })
+    &[Mutant::plain("y-rounded", "y is rounded to the 16-bit type between forward and backward", |c, t| {
+        plain(c, t, &How { rounded: Rounded::Probabilities, ..RIGHT })
     })
     .on(shared::rounds)];

@@ -1,10 +1,8 @@
 //! Memory traffic in plain loops, right and wrong.
 
 use super::CHUNK;
-use crate::mutants::{Mutant, edited, read};
-use crate::plain::{Tensors, plainly};
+use crate::contract::*;
 use crate::truth::sum;
-use kmark_core::case::Case;
 
 pub fn right(c: &Case, t: &mut Tensors) {
     match c.attr("kind") {
@@ -38,7 +36,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant::new("vector-not-summed", "the last 16 elements are missing from the last sum", |right, _, b| {
         let x = b.get("x");
         edited(right, b, "sums", move |sums| {
-            let x = read(&x);
+            let x = crate::plain::read(&x);
             *sums.last_mut().expect("a sum") -= x[x.len() - 16..].iter().sum::<f64>();
         })
     })
@@ -47,6 +45,6 @@ pub const MUTANTS: &[Mutant] = &[
         edited(right, b, "y", |y| y.iter_mut().skip(7).step_by(8).for_each(|v| *v = 0.0))
     })
     .on(|c| c.attr("kind") == "write" && c.axis("n") >= 8),
-    Mutant::new("triad-of-the-sum", "y = s * (a + b)", |_, c, b| plainly(c, b, |_, t| triad(t, |a, b, s| s * (a + b))))
+    Mutant::plain("triad-of-the-sum", "y = s * (a + b)", |_, t| triad(t, |a, b, s| s * (a + b)))
         .on(|c| c.attr("kind") == "triad" && c.axis("n") >= 8),
 ];

@@ -1,10 +1,7 @@
 //! Backward of SwiGLU in plain loops, right and wrong.
 
-use crate::mutants::{Mutant, shared};
-use crate::plain::{Tensors, gate_and_up, plainly};
-use kmark_core::case::Case;
-use kmark_device::Launch;
-use kmark_device::buffer::Buffers;
+use crate::contract::*;
+use crate::plain::gate_and_up;
 
 pub fn right(c: &Case, t: &mut Tensors) {
     plain(c, t, &RIGHT)
@@ -46,33 +43,29 @@ fn plain(c: &Case, t: &mut Tensors, how: &How) {
     t.put("dup", dup);
 }
 
-fn wrong(c: &Case, b: &Buffers, how: How) -> Box<dyn Launch> {
-    plainly(c, b, move |c, t| plain(c, t, &how))
-}
-
 /// A few elements may be the same by chance: where the gate is near 0 or 1, or far out.
 fn some(c: &Case) -> bool {
     c.axis("m") * c.axis("n") >= 16
 }
 
 pub const MUTANTS: &[Mutant] = &[
-    Mutant::new(
+    Mutant::plain(
         "derivative-of-the-sigmoid",
         "dgate takes the derivative of sigmoid(gate), not of gate * sigmoid(gate)",
-        |_, c, b| wrong(c, b, How { dgate: |e| e.dy * e.up * e.s * (1.0 - e.s), ..RIGHT }),
+        |c, t| plain(c, t, &How { dgate: |e| e.dy * e.up * e.s * (1.0 - e.s), ..RIGHT }),
     )
     .on(some),
-    Mutant::new("gate-as-a-constant-in-the-sigmoid", "dgate lacks the factor 1 + gate * (1 - s)", |_, c, b| {
-        wrong(c, b, How { dgate: |e| e.dy * e.up * e.s, ..RIGHT })
+    Mutant::plain("gate-as-a-constant-in-the-sigmoid", "dgate lacks the factor 1 + gate * (1 - s)", |c, t| {
+        plain(c, t, &How { dgate: |e| e.dy * e.up * e.s, ..RIGHT })
     })
     .on(some),
-    Mutant::new("gradients-swapped", "dgate and dup stand in each other's place", |_, c, b| {
+    Mutant::plain("gradients-swapped", "dgate and dup stand in each other's place", |c, t| {
         let dgate = |e: &Element| e.dy * e.gate * e.s;
-        wrong(c, b, How { dgate, dup: |e, _| (RIGHT.dgate)(e), ..RIGHT })
+        plain(c, t, &How { dgate, dup: |e, _| (RIGHT.dgate)(e), ..RIGHT })
     })
     .on(some),
-    Mutant::new("halves-interleaved", "dgate and dup are written to even and odd columns of dx", |_, c, b| {
-        wrong(c, b, How { interleaves: true, ..RIGHT })
+    Mutant::plain("halves-interleaved", "dgate and dup are written to even and odd columns of dx", |c, t| {
+        plain(c, t, &How { interleaves: true, ..RIGHT })
     })
     .on(|c| c.attr("form") == "packed" && c.axis("n") > 1 && some(c)),
     shared::PITCH_IGNORED,
@@ -80,7 +73,7 @@ pub const MUTANTS: &[Mutant] = &[
 
 /// Right, but rounding on the way.
 pub const LOOSE: &[Mutant] =
-    &[Mutant::new("dup-in-half", "gate * s is rounded to the 16-bit type before it is multiplied by dy", |_, c, b| {
-        wrong(c, b, How { dup: |e, c| e.dy * c.dtype.round(e.gate * e.s), ..RIGHT })
+    &[Mutant::plain("dup-in-half", "gate * s is rounded to the 16-bit type before it is multiplied by dy", |c, t| {
+        plain(c, t, &How { dup: |e, c| e.dy * c.dtype.round(e.gate * e.s), ..RIGHT })
     })
     .on(shared::rounds)];

@@ -316,6 +316,15 @@ pub fn check(c: &Case, what: &str, count: usize) -> Result<(), String> {
     if count > 1 << 26 { Err(format!("{count} {what} are more than any machine can hold")) } else { Ok(()) }
 }
 
+/// Output `o` and, if the case has it, `lse`.
+pub fn outputs(c: &Case, o: &[usize], lse: &[usize]) -> Vec<TensorSpec> {
+    let mut t = vec![TensorSpec::output("o", c.dtype, o).laid_out(c.attr("memory"))];
+    if c.flag("lse") {
+        t.push(TensorSpec::output("lse", c.acc(), lse));
+    }
+    t
+}
+
 /// Two products per visible pair; q and o whole, of k and v the rows that somebody sees, and `integers` indices.
 pub fn cost(c: &Case, geo: &Geometry, integers: u64) -> Cost {
     let (e, dk, dv) = (c.dtype.size() as u64, geo.dk as u64, geo.dv as u64);

@@ -1,7 +1,11 @@
 //! Caches of keys and values in pages.
 
-use super::{Kind, RowOf, Seq, kind};
+use super::{Kind, RowOf, Seq, kind, lengths};
 use crate::truth::Scatter;
+use kmark_core::case::Case;
+use kmark_core::dtype::DType;
+use kmark_core::fill::Fill;
+use kmark_core::tensor::TensorSpec;
 use std::ops::Range;
 
 /// A paged cache: sequences of known lengths on pages that lie scattered in a pool with some to spare.
@@ -17,8 +21,10 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// `longest` is the most that a sequence may have.
-    pub fn new(page: usize, lengths: Vec<usize>, longest: usize) -> Pages {
+    /// Of sequences of up to `l` tokens.
+    pub fn of(c: &Case) -> Pages {
+        let (page, longest) = (c.count("page"), c.axis("l"));
+        let lengths = lengths(c, c.axis("b"), longest);
         let mut used = 0;
         let mut first = Vec::new();
         for len in &lengths {
@@ -42,8 +48,25 @@ impl Pages {
         Scatter::new(seed, self.pool)
     }
 
-    /// Rows `rows` of the page table; -1 where the sequence has no page.
-    pub fn table(&self, seed: u64, rows: Range<usize>, out: &mut [f64]) {
+    /// What kernels find pages and ends by: `page_table` and `lengths`.
+    pub fn tensors(&self) -> [TensorSpec; 2] {
+        let sequences = self.lengths.len();
+        [
+            TensorSpec::input("page_table", DType::I32, &[sequences, self.columns], Fill::Derived),
+            TensorSpec::input("lengths", DType::I32, &[sequences], Fill::Derived),
+        ]
+    }
+
+    /// Rows `rows` of one of them.
+    pub fn derive(&self, tensor: &str, seed: u64, rows: Range<usize>, out: &mut [f64]) {
+        match tensor {
+            "lengths" => out.iter_mut().zip(rows).for_each(|(o, s)| *o = self.lengths[s] as f64),
+            _ => self.table(seed, rows, out),
+        }
+    }
+
+    /// The page table; -1 where the sequence has no page.
+    fn table(&self, seed: u64, rows: Range<usize>, out: &mut [f64]) {
         let scatter = self.scatter(seed);
         for (s, row) in rows.zip(out.chunks_mut(self.columns)) {
             for (column, entry) in row.iter_mut().enumerate() {
