@@ -50,6 +50,8 @@ pub enum Command {
     Status(StatusArgs),
     /// Put what the tasks of a submitted run have recorded into one folder
     Collect(CollectArgs),
+    /// Hold GPUs against each other that ran the same cases: which of them is slow?
+    Fleet(FleetArgs),
     /// Measure the machine's limits: memory traffic in four patterns, matrix products by dtype
     Roofline(RooflineArgs),
     /// Python libraries to compare with: show, check, install or pack their pinned environments

@@ -45,6 +45,7 @@ pub fn main() -> ExitCode {
         Command::Submit(args) => cmd::submit::run(args),
         Command::Status(args) => cmd::status::run(args),
         Command::Collect(args) => cmd::collect::run(args),
+        Command::Fleet(args) => cmd::fleet::run(args),
         Command::Roofline(args) => cmd::roofline::run(args),
         Command::Baselines(args) => cmd::baselines::run(args, python::families),
         Command::Doctor(args) => cmd::doctor::run(args),

@@ -18,7 +18,11 @@ fn read(status: &str) -> Option<Git> {
     commit.bytes().all(|b| b.is_ascii_hexdigit()).then(|| Git { commit: commit.into(), dirty })
 }
 
+/// The machine's name: Slurm's name of the node, where there is one.
 pub fn host() -> Option<String> {
+    if let Some(node) = std::env::var("SLURMD_NODENAME").ok().filter(|n| !n.is_empty()) {
+        return Some(node);
+    }
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
     Some(name.trim().to_string()).filter(|n| !n.is_empty())
 }

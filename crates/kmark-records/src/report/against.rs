@@ -21,8 +21,6 @@ pub struct Against {
 /// What a row says in comparisons.
 pub struct Basis {
     series: Series,
-    /// Which GPU it ran on: there is no ratio between two of them.
-    device: String,
     group: String,
     process: String,
     on_cpu: bool,
@@ -32,11 +30,18 @@ impl Basis {
     pub fn of(r: &Record, series: Series) -> Basis {
         Basis {
             series,
-            device: r.device.id.clone(),
             group: r.group.clone(),
             process: r.process.clone().unwrap_or_else(|| family(&r.impl_name)),
             on_cpu: r.device.kind == "cpu",
         }
+    }
+
+    pub fn series(&self) -> &Series {
+        &self.series
+    }
+
+    pub fn on_cpu(&self) -> bool {
+        self.on_cpu
     }
 }
 
@@ -82,7 +87,8 @@ fn apart_ns(a: &Basis, b: &Basis) -> Option<f64> {
 fn against(r: &Row, peers: &[&Row], baseline: Option<&str>) -> Option<Against> {
     let mine = r.basis.as_ref()?;
     let time = |p: &Row| p.basis.as_ref().map_or(f64::INFINITY, |b| b.series.time_ns);
-    let mut peers = peers.iter().filter(|p| p.basis.as_ref().is_some_and(|b| b.device == mine.device));
+    // There is no ratio between two GPUs.
+    let mut peers = peers.iter().filter(|p| p.device_id == r.device_id);
     let base = match baseline {
         Some(name) => peers.find(|p| p.impl_name == name)?,
         None => {

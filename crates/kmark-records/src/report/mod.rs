@@ -6,6 +6,7 @@ pub mod chart;
 pub mod columns;
 pub mod compared;
 mod csv;
+pub mod fleet;
 pub mod history;
 mod html;
 mod json;
@@ -14,7 +15,7 @@ mod markdown;
 mod narrow;
 pub mod rows;
 mod summary;
-mod table;
+pub mod table;
 
 pub use self::{json::render as json, table::render as table};
 use columns::Column;

@@ -22,6 +22,9 @@ pub struct Row {
     #[serde(rename = "impl")]
     pub impl_name: String,
     pub device: String,
+    /// Which of its kind.
+    #[serde(skip)]
+    pub device_id: String,
     pub mode: &'static str,
     pub status: &'static str,
     pub contract: String,
@@ -122,6 +125,7 @@ impl Row {
             attrs: r.attrs.clone(),
             impl_name: r.impl_name.clone(),
             device: r.device.name.clone(),
+            device_id: r.device.id.clone(),
             mode: r.mode.word(),
             status: r.status.word(),
             contract: r.contract.clone(),

@@ -1,7 +1,8 @@
 //! What may be typed of runs on clusters.
 
 use super::{Measure, help};
-use clap::Args;
+use crate::units::parse_fraction;
+use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
 #[derive(Args)]
@@ -58,6 +59,49 @@ pub struct CollectArgs {
     /// Wait until no task is pending or running
     #[arg(long)]
     pub wait: bool,
+}
+
+#[derive(Args)]
+pub struct FleetArgs {
+    #[command(subcommand)]
+    pub what: FleetWhat,
+}
+
+#[derive(Subcommand)]
+pub enum FleetWhat {
+    /// Show how much GPUs differ on the same cases, and which of them is slow for certain
+    Report {
+        #[command(flatten)]
+        runs: FleetRuns,
+        /// An earlier folder of the same GPUs: shows how each has changed since
+        #[arg(long, value_name = "DIR")]
+        since: Option<PathBuf>,
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Exit with 3 if a GPU is slower than the others for certain, and with 5 or 6 if a row failed
+    #[command(after_help = help::FLEET_CHECK)]
+    Check {
+        #[command(flatten)]
+        runs: FleetRuns,
+        /// Slower by less than this is in line, however certain it is
+        #[arg(long, value_parser = parse_fraction, default_value = "3%", value_name = "PERCENT")]
+        threshold: f64,
+        /// Exit with 4 if so much could have been missed
+        #[arg(long)]
+        strict: bool,
+    },
+}
+
+#[derive(Args)]
+pub struct FleetRuns {
+    /// Folders of runs, folders that hold them, or of what `kmark submit` made once it is collected
+    #[arg(value_name = "DIR", required = true)]
+    pub dirs: Vec<PathBuf>,
+    /// Only rows whose case, op or impl is like this; `*` stands for anything; may be repeated
+    #[arg(long, value_name = "PATTERN")]
+    pub filter: Vec<String>,
 }
 
 #[derive(Args)]

@@ -55,3 +55,11 @@ Examples:
 
 Exit codes: 0 every case is there; 1 our own error; 2 wrong usage; 5 a wrong answer; 6 a case is missing or failed;
 7 nothing could be checked.";
+
+pub const FLEET_CHECK: &str = "\
+Examples:
+  kmark submit smoke --whole --slurm --gpus-per-node 1 --nodes 200 --out /shared/fleet
+  kmark collect /shared/fleet --wait && kmark fleet check /shared/fleet --threshold 3%
+
+Exit codes: 0 all in line; 1 our own error; 2 wrong usage; 3 a GPU is slow; 4 cannot tell (--strict);
+5 a wrong answer; 6 a case failed.";

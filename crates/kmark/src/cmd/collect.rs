@@ -4,7 +4,7 @@
 use super::{end, print_text, say, status};
 use crate::cli::CollectArgs;
 use crate::error::{CASE_FAILED, Error, Result};
-use crate::fleet::{Attempt, Fleet, Row, Survey};
+use crate::fleet::{Attempt, COLLECTED, Fleet, Row, Survey};
 use crate::merge;
 use crate::store;
 use kmark_core::record::Status;
@@ -29,7 +29,7 @@ pub fn run(args: CollectArgs) -> Result<u8> {
         survey = Survey::of(&fleet)?;
     }
     let own = args.out.is_none();
-    let out = args.out.unwrap_or_else(|| args.dir.join("collected"));
+    let out = args.out.unwrap_or_else(|| args.dir.join(COLLECTED));
     if own && out.join(store::MERGED).exists() {
         // Made of what is in `shards`, and made anew.
         std::fs::remove_dir_all(&out).map_err(|e| Error::own(format!("{}: {e}", out.display())))?;

@@ -8,6 +8,7 @@ pub mod compare;
 pub mod completions;
 pub mod doctor;
 mod dry_run;
+pub mod fleet;
 pub mod history;
 mod kernels;
 mod lanes;

@@ -51,7 +51,11 @@ fn text(tasks: &[Standing], dir: &str) -> String {
 pub fn summary(tasks: &[Standing], dir: &str) -> String {
     let sum = |count: fn(&Standing) -> usize| tasks.iter().map(count).sum::<usize>();
     let (done, all, failed) = (sum(|t| t.cases_done), sum(|t| t.cases), sum(|t| t.failed));
-    let failed = if failed > 0 { format!(", {failed} rows failed") } else { String::new() };
+    let failed = match failed {
+        0 => String::new(),
+        1 => ", 1 row failed".into(),
+        n => format!(", {n} rows failed"),
+    };
     let dir = crate::provenance::quoted(dir);
     let stuck = tasks.iter().any(|t| !t.live && !t.is_done());
     let next = match (stuck, done == all) {

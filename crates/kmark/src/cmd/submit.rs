@@ -70,7 +70,8 @@ fn resume(dir: &Path) -> Result<u8> {
     }
     let live = survey.tasks.iter().filter(|t| t.live).count();
     let again: Vec<usize> = survey.tasks.iter().filter(|t| !t.is_done() && !t.live).map(|t| t.task).collect();
-    let under_way = if live > 0 { format!("; {live} are under way") } else { String::new() };
+    let under_way =
+        if live > 0 { format!("; {live} {} under way", if live == 1 { "is" } else { "are" }) } else { String::new() };
     if again.is_empty() {
         print_text(&format!("nothing to resubmit{under_way}\n"))?;
         return Ok(0);

@@ -29,7 +29,7 @@ pub fn run(args: TaskArgs) -> Result<u8> {
     let told = Told {
         job: variable("SLURM_ARRAY_JOB_ID"),
         restarts: variable("SLURM_RESTART_COUNT"),
-        node: variable("SLURMD_NODENAME").or(Some(host)),
+        node: Some(host),
         started: run::now(),
         ..Told::default()
     };

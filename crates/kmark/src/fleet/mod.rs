@@ -24,6 +24,8 @@ const PLAN: &str = "plan.json";
 pub const SCRIPT: &str = "job.sh";
 pub const LOGS: &str = "log";
 const SHARDS: &str = "shards";
+/// What has been collected.
+pub const COLLECTED: &str = "collected";
 
 /// What was asked of the cluster.
 #[derive(Serialize, Deserialize)]

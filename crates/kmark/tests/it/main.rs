@@ -18,6 +18,7 @@ mod rules;
 mod runs;
 mod shards;
 mod slurm;
+mod spread;
 mod tune;
 
 use assert_cmd::Command;

@@ -3,6 +3,7 @@
 mod bandwidth;
 mod comparison;
 mod distribution;
+mod fleet;
 pub mod font;
 mod png;
 mod raster;
@@ -85,6 +86,11 @@ pub fn all(runs: &[RunData]) -> Vec<Chart> {
             add(format!("{op_word}_comparison"), comparison::draw(&gpu, op, &rows));
             add(format!("{op_word}_distribution"), distribution::draw(&gpu, op, &rows));
         }
+    }
+    for spread in super::fleet::spreads(runs, &[]) {
+        let mode = if spread.mode == "cold" { String::new() } else { format!("_{}", spread.mode) };
+        charts
+            .push(Chart { file: format!("fleet_{}{mode}", file_word(&spread.device)), picture: fleet::draw(&spread) });
     }
     charts
 }
