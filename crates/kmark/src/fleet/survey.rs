@@ -6,6 +6,9 @@ use crate::slurm::{self, Task};
 use serde::Serialize;
 use std::collections::HashMap;
 
+const KILL: u8 = 9;
+const TERM: u8 = 15;
+
 /// One task.
 #[derive(Serialize)]
 pub struct Standing {
@@ -112,15 +115,16 @@ fn why(queued: &Task, error: Option<String>, nothing_written: bool) -> Option<St
         said.extend(queued.reason.clone());
         return (!said.is_empty()).then(|| said.join(", "));
     }
-    match (queued.signal, queued.code, error) {
-        (_, _, Some(error)) => said.push(error),
-        (0, 126 | 127, _) => said.push(format!("code {}: the node has no such kmark", queued.code)),
-        (0, 0, _) => {}
-        (0, code, _) if nothing_written => {
-            said.push(format!("code {code}, and nothing was written: the node may not see this folder"));
-        }
-        (0, code, _) => said.push(format!("code {code}")),
-        (signal, _, _) => said.push(format!("ended by signal {signal}")),
-    }
+    let ended = match (queued.signal, queued.code, error) {
+        (_, _, Some(error)) => Some(error),
+        (0, 0, _) => None,
+        (0, code @ (126 | 127), _) => Some(format!("code {code}: the node has no such kmark")),
+        (signal @ (KILL | TERM), _, _) => Some(format!("ended by signal {signal}")),
+        // Slurm has numbers of its own for jobs that it could not start, such as for want of the log's folder.
+        _ if nothing_written => Some("it wrote nothing: the node may not see this folder".into()),
+        (0, code, _) => Some(format!("code {code}")),
+        (signal, _, _) => Some(format!("ended by signal {signal}")),
+    };
+    said.extend(ended);
     (!said.is_empty()).then(|| said.join(", "))
 }

@@ -191,4 +191,15 @@ fn an_array_survives_what_clusters_do() {
     let line = text(&done.stderr);
     assert!(done.status.code() == Some(2) && line.lines().count() == 1 && line.contains("nope"), "{line}");
     assert!(!refused.exists());
+    // A node that does not see the folder, for which it is elsewhere a while.
+    let (here, there) = (folder.path().join("here"), folder.path().join("there"));
+    let args = ["submit", "smoke", "--slurm", "--sbatch=--hold", "--out", here.to_str().unwrap()];
+    let held = text(&cluster.kmark(&args).output().unwrap().stdout);
+    let job = held.split([' ', ':']).nth(1).unwrap();
+    std::fs::rename(&here, &there).unwrap();
+    cluster.slurm("scontrol", &["release", job]);
+    wait("end of the task", || {
+        let told = text(&cluster.kmark(&["status", there.to_str().unwrap()]).output().unwrap().stdout);
+        told.contains("it wrote nothing: the node may not see this folder").then_some(())
+    });
 }

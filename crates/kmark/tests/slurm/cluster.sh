@@ -56,6 +56,7 @@ until_true() {
 
 munge_answers() { munge -S "$dir/munge.socket" -n; }
 controller_answers() { scontrol ping | grep -q 'is UP'; }
+gone() { ! kill -0 "$1"; }
 nodes_answer() { [ "$(sinfo -hN -o '%N %T' | grep -c ' idle$')" = "$nodes" ]; }
 
 case ${1:-} in
@@ -90,6 +91,9 @@ case ${1:-} in
     until_true sh -c '[ -z "$(squeue -h)" ]' || :
     for file in "$dir"/slurmd-*.pid "$dir/slurmctld.pid" "$dir/munged.pid"; do
       kill "$(cat "$file")" 2>/dev/null || :
+    done
+    for file in "$dir"/*.pid; do
+      until_true gone "$(cat "$file")" || : # they write until then
     done
     ;;
   *)
