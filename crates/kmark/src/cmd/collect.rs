@@ -6,6 +6,7 @@ use crate::cli::CollectArgs;
 use crate::error::{CASE_FAILED, Error, Result};
 use crate::fleet::{Attempt, COLLECTED, Fleet, Row, Survey};
 use crate::merge;
+use crate::provenance::quoted;
 use crate::store;
 use kmark_core::record::Status;
 use std::path::Path;
@@ -16,17 +17,8 @@ const EVERY: Duration = Duration::from_secs(3);
 
 pub fn run(args: CollectArgs) -> Result<u8> {
     let fleet = Fleet::open(&args.dir)?;
-    let mut survey = Survey::of(&fleet)?;
-    let mut said = String::new();
-    while args.wait && (survey.is_live() || survey.silent.is_some()) {
-        let state =
-            survey.silent.take().unwrap_or_else(|| status::summary(&survey.tasks, &args.dir.display().to_string()));
-        if state != said {
-            say(state.trim_end());
-            said = state;
-        }
-        std::thread::sleep(EVERY);
-        survey = Survey::of(&fleet)?;
+    if args.wait {
+        wait(&fleet)?;
     }
     let own = args.out.is_none();
     let out = args.out.unwrap_or_else(|| args.dir.join(COLLECTED));
@@ -36,10 +28,11 @@ pub fn run(args: CollectArgs) -> Result<u8> {
     }
     merge::fresh(&out)?;
     let mut rows: Vec<(Status, String)> = Vec::new();
-    let mut runs = 0;
+    let (mut runs, mut missing) = (0, 0);
     for task in fleet.tasks() {
         let attempts = fleet.attempts(task)?;
         let done = fleet.done(task, &attempts);
+        missing += fleet.wanted(task).len() - done.len();
         for (at, attempt) in attempts.iter().enumerate() {
             let wanted = |r: &Row| done.get(r.case.as_str()) == Some(&at);
             runs += usize::from(copy(attempt, wanted, &out)?);
@@ -47,16 +40,31 @@ pub fn run(args: CollectArgs) -> Result<u8> {
         }
     }
     merge::seal(&out)?;
-    let missing: usize = survey.tasks.iter().map(|t| t.cases - t.cases_done).sum();
     print_text(&format!("{runs} runs, {} records in {}\n", rows.len(), out.display()))?;
     if missing > 0 {
-        say(&format!(
-            "{missing} cases are missing: {}",
-            status::summary(&survey.tasks, &args.dir.display().to_string()).trim_end()
-        ));
+        let dir = quoted(&args.dir.display().to_string());
+        say(&format!("{missing} cases are missing; `kmark status {dir}` says why"));
         return Ok(CASE_FAILED);
     }
     Ok(end(rows.iter().map(|(status, message)| (*status, message.as_str())), false))
+}
+
+/// Until no task is pending or running; says what changes.
+fn wait(fleet: &Fleet) -> Result<()> {
+    let mut said = String::new();
+    loop {
+        let survey = Survey::of(fleet)?;
+        let live = survey.is_live() || survey.silent.is_some();
+        if !live {
+            return Ok(());
+        }
+        let state = survey.silent.unwrap_or_else(|| status::progress(&survey.tasks));
+        if state != said {
+            say(&state);
+            said = state;
+        }
+        std::thread::sleep(EVERY);
+    }
 }
 
 /// One attempt's run as it is, without records of cases that another attempt has whole: line by line, since numbers that

@@ -44,7 +44,7 @@ fn words() -> Words {
     let mut dtypes: Vec<&'static str> = kmark_ops::OPS.iter().flat_map(|e| e.op.dtypes).map(|d| d.name()).collect();
     dtypes.sort();
     dtypes.dedup();
-    let devices = vec!["auto", "cpu", "cuda"];
+    let devices = vec!["auto", "cpu", "cuda", "cuda:all"];
     vec![
         ("what", what),
         ("ops", ops.clone()),

@@ -47,21 +47,24 @@ fn text(tasks: &[Standing], dir: &str) -> String {
     text + "\n" + &summary(tasks, dir)
 }
 
-/// Where it stands as a whole, and what to type next.
-pub fn summary(tasks: &[Standing], dir: &str) -> String {
+/// Where it stands as a whole.
+pub fn progress(tasks: &[Standing]) -> String {
     let sum = |count: fn(&Standing) -> usize| tasks.iter().map(count).sum::<usize>();
-    let (done, all, failed) = (sum(|t| t.cases_done), sum(|t| t.cases), sum(|t| t.failed));
-    let failed = match failed {
+    let failed = match sum(|t| t.failed) {
         0 => String::new(),
         1 => ", 1 row failed".into(),
         n => format!(", {n} rows failed"),
     };
+    format!("{} of {} cases done{failed}", sum(|t| t.cases_done), sum(|t| t.cases))
+}
+
+/// And what to type next.
+fn summary(tasks: &[Standing], dir: &str) -> String {
     let dir = crate::provenance::quoted(dir);
-    let stuck = tasks.iter().any(|t| !t.live && !t.is_done());
-    let next = match (stuck, done == all) {
-        (true, _) => format!("; `kmark submit --resume {dir}` goes on"),
-        (false, true) => format!("; `kmark collect {dir}` puts them into one folder"),
-        (false, false) => String::new(),
+    let next = match () {
+        _ if tasks.iter().any(|t| !t.live && !t.is_done()) => format!("; `kmark submit --resume {dir}` goes on"),
+        _ if tasks.iter().all(Standing::is_done) => format!("; `kmark collect {dir}` puts them into one folder"),
+        _ => String::new(),
     };
-    format!("{done} of {all} cases done{failed}{next}\n")
+    format!("{}{next}\n", progress(tasks))
 }
