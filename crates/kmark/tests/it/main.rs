@@ -17,7 +17,6 @@ mod resume;
 mod rules;
 mod runs;
 mod shards;
-mod slurm;
 mod spread;
 mod tune;
 

@@ -32,7 +32,10 @@ MessageTimeout=5
 KillWait=2
 SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1
 NodeName=n[1-$3] NodeHostname=localhost NodeAddr=127.0.0.1 Port=[$(($2 + 1))-$(($2 + $3))] CPUs=2 State=UNKNOWN
-PartitionName=main Nodes=ALL Default=YES DefaultTime=60 MaxTime=INFINITE State=UP
+PreemptType=preempt/partition_prio
+PreemptMode=CANCEL
+PartitionName=main Nodes=ALL Default=YES DefaultTime=60 MaxTime=INFINITE State=UP PriorityTier=1
+PartitionName=urgent Nodes=ALL DefaultTime=60 MaxTime=INFINITE State=UP PriorityTier=10
 CONF
 }
 
@@ -57,7 +60,7 @@ until_true() {
 munge_answers() { munge -S "$dir/munge.socket" -n; }
 controller_answers() { scontrol ping | grep -q 'is UP'; }
 gone() { ! kill -0 "$1"; }
-nodes_answer() { [ "$(sinfo -hN -o '%N %T' | grep -c ' idle$')" = "$nodes" ]; }
+nodes_answer() { [ "$(sinfo -hN -p main -o '%N %T' | grep -c ' idle$')" = "$nodes" ]; }
 
 case ${1:-} in
   install)

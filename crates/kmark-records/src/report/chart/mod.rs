@@ -89,8 +89,11 @@ pub fn all(runs: &[RunData]) -> Vec<Chart> {
     }
     for spread in super::fleet::spreads(runs, &[]) {
         let mode = if spread.mode == "cold" { String::new() } else { format!("_{}", spread.mode) };
-        charts
-            .push(Chart { file: format!("fleet_{}{mode}", file_word(&spread.device)), picture: fleet::draw(&spread) });
+        let mut file = format!("fleet_{}{mode}", file_word(&spread.device));
+        while !taken.insert(file.clone()) {
+            file.push('_');
+        }
+        charts.push(Chart { file, picture: fleet::draw(&spread) });
     }
     charts
 }

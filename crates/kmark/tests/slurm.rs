@@ -1,7 +1,7 @@
-//! A run on a cluster: a real Slurm with five nodes on this machine, whose tasks are killed, cancelled, requeued, out of
-//! time, and lose their node. Where Slurm is not installed this is skipped, unless KMARK_SLURM is set, as in CI.
+//! A run on a cluster: a real Slurm with six nodes on this machine, whose tasks are killed, cancelled, requeued, preempted,
+//! out of time, and lose their node. Where Slurm is not installed this is skipped, unless KMARK_SLURM is set, as in CI. A
+//! program of its own, so that its tasks do not disturb tests that time things.
 
-use crate::{kmark, text};
 use assert_cmd::Command as Kmark;
 use std::collections::BTreeSet;
 use std::net::TcpListener;
@@ -9,7 +9,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-const NODES: u16 = 5;
+const NODES: u16 = 6;
+
+fn kmark(args: &[&str]) -> Kmark {
+    let mut command = Kmark::cargo_bin("kmark").expect("the binary is built");
+    command.args(args);
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("output is text")
+}
 
 struct Cluster(PathBuf);
 
@@ -110,16 +120,18 @@ fn row(line: &str) -> String {
 fn an_array_survives_what_clusters_do() {
     let Some(cluster) = Cluster::start() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let (suite, out) = (folder.path().join("fifteen.toml"), folder.path().join("out"));
-    let sizes = (0..15).map(|i| format!("\"{}x64\"", 8 + i)).collect::<Vec<_>>().join(", ");
+    let (suite, out) = (folder.path().join("many.toml"), folder.path().join("out"));
+    let sizes = (0..36).map(|i| format!("\"{}x64\"", 8 + i)).collect::<Vec<_>>().join(", ");
     std::fs::write(&suite, format!("[[cases]]\nop = \"softmax\"\ndtype = \"f32\"\nconfigs = [{sizes}]\n")).unwrap();
     let out_arg = out.to_str().unwrap();
-    let selection = ["fifteen.toml", "--budget", "600ms", "--rounds", "3", "--precision", "0.0001%", "--no-roofs"];
-    let nodes = ["--slurm", "--nodes", "5", "--sbatch=--exclusive", "--out", out_arg];
+    let selection =
+        ["many.toml", "--impl", "cpu/naive", "--budget", "200ms", "--rounds", "2", "--precision", "0.0001%"];
+    let selection = [&selection[..], &["--no-roofs"]].concat();
+    let nodes = ["--slurm", "--nodes", "6", "--sbatch=--exclusive", "--out", out_arg];
     let args = [&["submit"], &selection[..], &nodes].concat();
     let submitted = cluster.kmark(&args).current_dir(folder.path()).output().unwrap();
     assert!(submitted.status.success(), "{}", text(&submitted.stderr));
-    assert!(text(&submitted.stdout).contains("5 tasks, 15 cases together"), "{}", text(&submitted.stdout));
+    assert!(text(&submitted.stdout).contains("6 tasks, 36 cases together"), "{}", text(&submitted.stdout));
 
     let status = || -> Vec<serde_json::Value> {
         let told = cluster.kmark(&["status", out_arg, "--json"]).output().unwrap();
@@ -127,31 +139,46 @@ fn an_array_survives_what_clusters_do() {
         let told: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
         told["tasks"].as_array().unwrap().clone()
     };
-    // Each has recorded something, and none is done.
-    wait("first case of every task", || status().iter().all(|t| t["cases_done"].as_u64() > Some(0)).then_some(()));
-    let job: serde_json::Value =
-        serde_json::from_str(&std::fs::read_to_string(out.join("submit.json")).unwrap()).unwrap();
-    let job = job["jobs"][0]["id"].as_str().unwrap().to_string();
-    let node = status()[3]["node"].as_str().unwrap().to_string();
-    // They stand still, so that none is done before it is hit.
+    // Each stands still when it has recorded something, so that none is done before it is hit.
     let signal = |signal: &str, task: usize| {
         let pid = process(&out, task).expect("the task runs");
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
     };
-    (1..=5).for_each(|task| signal("-STOP", task));
+    let mut still = BTreeSet::new();
+    wait("first case of every task", || {
+        for (task, told) in (1..).zip(status()) {
+            if told["cases_done"].as_u64() > Some(0) && still.insert(task) {
+                signal("-STOP", task);
+            }
+        }
+        (still.len() == 6).then_some(())
+    });
+    let job: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(out.join("submit.json")).unwrap()).unwrap();
+    let job = job["jobs"][0]["id"].as_str().unwrap().to_string();
+    let node_of = |task: usize| status()[task - 1]["node"].as_str().unwrap().to_string();
+    let (lost, wanted) = (node_of(4), node_of(6));
     signal("-KILL", 1);
     cluster.slurm("scancel", &[&format!("{job}_2")]);
     cluster.slurm("scontrol", &["requeue", &format!("{job}_3")]);
-    cluster.slurm("scontrol", &["update", &format!("nodename={node}"), "state=down", "reason=test"]);
+    cluster.slurm("scontrol", &["update", &format!("nodename={lost}"), "state=down", "reason=test"]);
     cluster.slurm("scontrol", &["update", &format!("jobid={job}_5"), "timelimit=0"]);
-    let kept: Vec<String> = (1..=5).flat_map(|t| lines(&out.join(format!("shards/{t}/1")))).collect();
+    let urgent = ["--partition=urgent", "--exclusive", "--output=/dev/null", "--wrap=sleep 0"];
+    cluster.slurm("sbatch", &[&urgent[..], &[&format!("--nodelist={wanted}")]].concat());
+    let kept: Vec<String> = (1..=6).flat_map(|t| lines(&out.join(format!("shards/{t}/1")))).collect();
     let records = |task: usize, attempt: usize| out.join(format!("shards/{task}/{attempt}/run/records.jsonl"));
-    assert!((1..=5).all(|t| records(t, 1).exists()) && kept.len() >= 10, "{kept:?}");
+    assert!((1..=6).all(|t| records(t, 1).exists()) && kept.len() >= 6, "{kept:?}");
 
     // What happened is told. Those that were requeued begin again by themselves.
-    let ends =
-        [("failed", "signal 9"), ("cancelled", ""), ("pending", "requeued"), ("pending", "requeued"), ("timeout", "")];
-    let mut seen = [false; 5];
+    let ends = [
+        ("failed", "signal 9"),
+        ("cancelled", ""),
+        ("pending", "requeued"),
+        ("pending", "requeued"),
+        ("timeout", ""),
+        ("preempted", ""),
+    ];
+    let mut seen = [false; 6];
     wait("words for all ends", || {
         for ((task, (state, why)), seen) in status().iter().zip(ends).zip(&mut seen) {
             *seen |= task["state"] == state && task["why"].as_str().unwrap_or("").contains(why);
@@ -160,7 +187,7 @@ fn an_array_survives_what_clusters_do() {
     });
     let resumed = cluster.kmark(&["submit", "--resume", out_arg]).output().unwrap();
     let said = text(&resumed.stdout);
-    assert!(said.contains("3 of 5 tasks again"), "{said} {}", text(&resumed.stderr));
+    assert!(said.contains("4 of 6 tasks again"), "{said} {}", text(&resumed.stderr));
     let again = cluster.kmark(&["submit", "--resume", out_arg]).output().unwrap();
     assert!(text(&again.stdout).starts_with("nothing to resubmit; "), "{}", text(&again.stdout));
 
@@ -171,7 +198,7 @@ fn an_array_survives_what_clusters_do() {
     assert!(kept.iter().all(|line| all.contains(line)), "what was recorded before stays");
     let rows: Vec<String> = all.iter().map(|l| row(l)).collect();
     let distinct: BTreeSet<&String> = rows.iter().collect();
-    assert_eq!((rows.len(), distinct.len()), (30, 30), "every row once");
+    assert_eq!((rows.len(), distinct.len()), (36, 36), "every row once");
     let plain = [&["run"], &selection[..], &["--device", "cpu", "--dry-run", "--json"]].concat();
     let plain = kmark(&plain).current_dir(folder.path()).output().unwrap();
     let plain: serde_json::Value = serde_json::from_slice(&plain.stdout).unwrap();
