@@ -3,18 +3,20 @@
 //!
 //!     cargo test -p kmark-ops --test evidence -- --nocapture
 
-use kmark_ops::cuda::kernel_file;
+use kmark_ops::cuda::{hash_with, kernel_file};
 use std::collections::HashSet;
 use std::path::Path;
 
 #[test]
 fn evidence_is_of_right_answers_without_spills_and_what_lacks_it_is_named() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../evidence");
-    let mut seen = HashSet::new();
+    let (mut seen, mut choices) = (HashSet::new(), HashSet::new());
     for gpu in std::fs::read_dir(&folder).expect("evidence/ is there") {
         let gpu = gpu.expect("it can be read").path();
-        let products = std::fs::read_dir(gpu.join("products")).into_iter().flatten().flatten();
-        let paths = products.map(|run| run.path().join("records.jsonl")).chain([gpu.join("smoke.jsonl")]);
+        let runs =
+            ["products", "attention"].map(|name| std::fs::read_dir(gpu.join(name)).into_iter().flatten().flatten());
+        let records = runs.into_iter().flatten().map(|run| run.path().join("records.jsonl"));
+        let paths = records.chain([gpu.join("smoke.jsonl")]);
         let lines = paths.filter_map(|path| Some((std::fs::read_to_string(&path).ok()?, path)));
         for (line, path) in
             lines.flat_map(|(text, path)| text.lines().map(|l| (l.to_string(), path.clone())).collect::<Vec<_>>())
@@ -36,6 +38,7 @@ fn evidence_is_of_right_answers_without_spills_and_what_lacks_it_is_named() {
                 let told = if kernel["spilled_bytes"].is_null() { "local_bytes" } else { "spilled_bytes" };
                 assert!(kernel[told] == 0, "a kernel spilled registers: {path:?}: {line}");
             }
+            choices.insert(r["tuned"]["chosen"].as_str().unwrap_or("").to_string());
             seen.extend([(word("op"), word("impl"), word("impl_hash")), (word("op"), word("dtype"), String::new())]);
         }
     }
@@ -43,7 +46,8 @@ fn evidence_is_of_right_answers_without_spills_and_what_lacks_it_is_named() {
     for entry in kmark_ops::OPS {
         let op = entry.op.name.to_string();
         for kernel in entry.cuda.iter().filter(|k| kernel_file(**k).is_some()) {
-            if !seen.contains(&(op.clone(), kernel.name().to_string(), kernel.hash())) {
+            let hash_of = |choice: &String| (op.clone(), kernel.name().to_string(), hash_with(kernel.hash(), choice));
+            if !choices.iter().any(|choice| seen.contains(&hash_of(choice))) {
                 println!("{op} {}: newer than its evidence", kernel.name());
             }
         }
