@@ -1,5 +1,5 @@
 //! A run on a cluster: a real Slurm with six nodes on this machine, whose tasks are killed, cancelled, requeued, preempted,
-//! out of time, and lose their node. Where Slurm is not installed this is skipped, unless KMARK_SLURM is set. A
+//! out of time, and lose their node. Where Slurm is not installed this is skipped, unless KMARK_SLURM is set, as in CI. A
 //! program of its own, so that its tasks do not disturb tests that time things.
 
 use assert_cmd::Command as Kmark;
