@@ -18,6 +18,7 @@ _native.load()
 
 from ._work import Work, WrongResult  # noqa: E402  (the compiled part must be found first)
 from .harness import Harness  # noqa: E402
+from .own import Op, op  # noqa: E402
 from .registry import Case, Unsupported, impl  # noqa: E402
 from .results import Comparison, Result, Results, Visit  # noqa: E402
 
@@ -28,6 +29,7 @@ __all__ = [
     "Case",
     "Comparison",
     "Harness",
+    "Op",
     "Result",
     "Results",
     "Unsupported",
@@ -36,6 +38,7 @@ __all__ = [
     "WrongResult",
     "__version__",
     "impl",
+    "op",
 ]
 
 

@@ -18,6 +18,10 @@ from types import SimpleNamespace
 from typing import Any, Callable, Optional
 
 from . import _native, registry
+from .own._launch import adapter
+from .own._op import MUTANT, REFERENCE, Op
+from .own._op import load as load_ops
+from .own._op import main as describe
 from .registry import ADAPTERS, Adapter, Case, Unsupported
 
 
@@ -27,6 +31,8 @@ class Adapters:
     def __init__(self, family: str):
         self.family = family
         self.files: dict[str, Any] = {}
+        self.ops: list[Op] = []
+        self.answers: Any = None
         registry.load()
         installed()  # before any other code could have a say in it
 
@@ -58,6 +64,9 @@ class Adapters:
         if path not in self.files:
             self.files[path] = registry.load_file(path)
         module = self.files[path]
+        own = next((v for v in vars(module).values() if isinstance(v, Op) and v.name == case.op), None)
+        if own is not None and (function == REFERENCE or function.startswith(MUTANT)):
+            return adapter(own, function)
         chosen = getattr(module, function, None)
         if chosen is None:
             raise AttributeError(f"{path} has no function {function}")
@@ -67,6 +76,27 @@ class Adapters:
         if made.op != case.op:
             raise Unsupported(f"{function} is an impl of {made.op}, not of {case.op}")
         return made
+
+    def own(self, name: str) -> Op:
+        """An op of the file that this process judges."""
+        if not self.ops:
+            self.ops = load_ops(self.family.partition(":")[2])
+        return next(op for op in self.ops if op.name == name)
+
+    def truth(self, text: str, inputs: dict[str, Any]) -> Any:
+        """What is right for a case, given its inputs."""
+        case = Case(text, "cpu")
+        if self.answers is None:
+            from .own._judge import Answers
+
+            self.answers = Answers()
+        return self.answers.of(self.own(case.op), case, inputs, os.environ.get("KMARK_REFERENCE_DEVICE", "cpu"))
+
+    def make(self, text: str, tensor: str) -> bytes:
+        from .own._judge import made
+
+        case = Case(text, "cpu")
+        return made(self.own(case.op), case, tensor)
 
     def explain(self, error: BaseException) -> tuple[str, str, str]:
         return *explain(error, self.family), told(error)
@@ -219,7 +249,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m kmark.worker", description=inspect.getdoc(sys.modules[__name__]))
     parser.add_argument("family")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--describe", action="store_true", help="print what the ops of a file are, and leave")
     args = parser.parse_args()
+    if args.describe:
+        sys.exit(describe(args.family.partition(":")[2]))
     _native.load()
     from . import _kmark
 

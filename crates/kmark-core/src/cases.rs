@@ -3,7 +3,7 @@
 use crate::case::{Case, DEFAULT_SEED};
 use crate::dtype::DType;
 use crate::fill::{CYCLE, key};
-use crate::op::{AttrKind, Op};
+use crate::op::{Attr, AttrKind, Op};
 use crate::spelling::unknown;
 use indexmap::IndexMap;
 
@@ -45,7 +45,7 @@ impl Op {
         let mut full_attrs = IndexMap::new();
         for attr in op.attrs {
             let value = attrs.get(attr.name).map_or(attr.default, |v| v.as_str());
-            check_attr(name, attr.name, attr.kind, value)?;
+            check_attr(op, attr, value)?;
             full_attrs.insert(attr.name.to_string(), value.to_string());
         }
         let mut case =
@@ -126,17 +126,22 @@ impl Op {
     }
 }
 
-fn check_attr(op: &str, name: &str, kind: AttrKind, value: &str) -> Result<(), String> {
-    let ok = match kind {
+fn check_attr(op: &Op, attr: &Attr, value: &str) -> Result<(), String> {
+    let finite = |may: fn(f64) -> bool| value.parse::<f64>().is_ok_and(|v| v.is_finite() && may(v));
+    let ok = match attr.kind {
         AttrKind::OneOf(words) if words.contains(&value) => return Ok(()),
         AttrKind::OneOf(words) => {
-            return Err(unknown(&format!("value of {op}'s {name}"), value, words.iter().copied()));
+            return Err(unknown(&format!("value of {}'s {}", op.name, attr.name), value, words.iter().copied()));
         }
-        AttrKind::Positive => value.parse::<f64>().is_ok_and(|v| v.is_finite() && v > 0.0),
+        AttrKind::Positive if op.any_number && finite(|_| true) => return Ok(()),
+        AttrKind::Positive if op.any_number => {
+            return Err(format!("{}: {} = {value} is not a number", op.name, attr.name));
+        }
+        AttrKind::Positive => finite(|v| v > 0.0),
         AttrKind::Integer => value.parse::<i64>().is_ok(),
         AttrKind::Count(_) => value.parse::<u32>().is_ok(),
         AttrKind::Size(_) => value.parse::<u32>().is_ok_and(|v| v > 0),
-        AttrKind::Scale => value == "auto" || value.parse::<f64>().is_ok_and(|v| v.is_finite() && v > 0.0),
+        AttrKind::Scale => value == "auto" || finite(|v| v > 0.0),
     };
-    if ok { Ok(()) } else { Err(format!("{op}: {name} = {value} is not {}", kind.describe())) }
+    if ok { Ok(()) } else { Err(format!("{}: {} = {value} is not {}", op.name, attr.name, attr.kind.describe())) }
 }

@@ -59,6 +59,34 @@ pub struct Verify {
     pub regions: Vec<RegionError>,
     /// What is wrong, one line each; empty for a right answer.
     pub problems: Vec<String>,
+    /// Of an op of a user's: where the bound comes from. Built-in ops have bounds of their own making.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub bound: Option<Bound>,
+}
+
+/// How the bound of a user's op was found, and what it is worth.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Bound {
+    /// In words: random rounding of the reference's operations, or stated by the user.
+    pub how: String,
+    /// Slack over half a spacing of the output's dtype, in the median; of several outputs or checks the widest.
+    pub width: f64,
+    /// The reference loses so much precision that the bound says little.
+    pub ill_conditioned: bool,
+    /// What it cannot see, one line each.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub blind: Vec<String>,
+}
+
+impl Bound {
+    /// The same with what another check found.
+    fn merge(&mut self, other: Bound) {
+        self.width = self.width.max(other.width);
+        self.ill_conditioned |= other.ill_conditioned;
+        self.blind.extend(other.blind);
+        self.blind.sort();
+        self.blind.dedup();
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -108,6 +136,10 @@ impl Verify {
         self.elements += other.elements;
         self.problems.extend(other.problems);
         self.grade = self.grade.max(other.grade).filter(|_| self.problems.is_empty());
+        match (&mut self.bound, other.bound) {
+            (Some(mine), Some(more)) => mine.merge(more),
+            (mine, more) => *mine = mine.take().or(more),
+        }
         for r in other.regions {
             match self.regions.iter_mut().find(|m| m.tensor == r.tensor && m.region == r.region) {
                 None => self.regions.push(r),

@@ -4,7 +4,7 @@
 use crate::case::Case;
 use crate::cost::Cost;
 use crate::dtype::DType;
-use crate::gate::{Invariant, Sink};
+use crate::gate::{Invariant, Sink, Verify};
 use crate::tensor::{Role, TensorSpec, View};
 use std::ops::Range;
 
@@ -92,6 +92,11 @@ pub struct Op {
     pub properties: fn(&Case, &View, &View) -> Vec<String>,
     /// Puts the fp64 value and the slack of every element of every output into the sink, in blocks of any order.
     pub oracle: fn(&Case, &View, &dyn Sink),
+    /// Of an op whose truth is not in this program: has the outputs judged elsewhere, instead of by `oracle`. The seed of
+    /// the case is the one that its inputs were filled with.
+    pub judge: Option<fn(&Case, &View) -> Result<Verify, String>>,
+    /// Numbers among the attributes may be zero or negative.
+    pub any_number: bool,
 }
 
 impl Op {
@@ -112,6 +117,8 @@ impl Op {
         invariants: |_| Vec::new(),
         properties: |_, _, _| Vec::new(),
         oracle: |case, _, _| unreachable!("{} has no oracle", case.op),
+        judge: None,
+        any_number: false,
     };
 
     pub fn tensors(&self, case: &Case) -> Vec<TensorSpec> {

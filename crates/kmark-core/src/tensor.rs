@@ -5,7 +5,8 @@ use crate::dtype::DType;
 use crate::fill::Fill;
 use std::ops::Range;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Role {
     In,
     Out,

@@ -1,13 +1,14 @@
 //! What host and worker say to each other: one JSON object per line, over two pipes of their own. The host asks, the
-//! worker answers each request once.
+//! worker answers each request once; before it does, it may ask back.
 
 use crate::case::Case;
 use crate::gate::Verify;
+use crate::own::OwnOp;
 use crate::record::{Calibration, Checked, Conditions, DeviceId, KernelFigures, Mode, Status, Times};
 use crate::stop::{Stop, StopRule};
 use serde::{Deserialize, Serialize};
 
-pub const PROTOCOL: u32 = 5;
+pub const PROTOCOL: u32 = 6;
 /// A line longer than this is not ours.
 pub const MAX_LINE: usize = 64 << 20;
 
@@ -18,6 +19,20 @@ pub enum Request {
         protocol: u32,
         /// Whether to calibrate the clock; only a run that times needs it.
         calibrate: bool,
+        /// Ops of users that cases may be of.
+        #[serde(skip_serializing_if = "Vec::is_empty", default)]
+        own: Vec<OwnOp>,
+        /// Where to leave what is too long for a line.
+        #[serde(skip_serializing_if = "String::is_empty", default)]
+        folder: String,
+    },
+    /// What another worker wants to know, to who can tell.
+    Asked {
+        question: Question,
+    },
+    /// What was answered, to the worker that asks and has not replied yet.
+    Answer {
+        reply: Box<Reply>,
     },
     /// Check the impl on fresh memory, with several sets of values.
     Verify {
@@ -51,6 +66,29 @@ pub enum Request {
     },
     Release,
     Bye,
+}
+
+/// What only the process that runs a user's reference can tell.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "what", rename_all = "kebab-case")]
+pub enum Question {
+    /// Whether the outputs in a file, one after the other, are right for the inputs of the case's seed.
+    Judge {
+        case: Case,
+        outputs: String,
+        /// Of the file: nobody else has written to it.
+        hash: String,
+    },
+    /// Values of an input, as f64 into a file.
+    Make { case: Case, tensor: String, into: String },
+}
+
+impl Question {
+    pub fn case(&self) -> &Case {
+        match self {
+            Question::Judge { case, .. } | Question::Make { case, .. } => case,
+        }
+    }
 }
 
 /// What happens to the outputs of timed launches.
@@ -122,6 +160,14 @@ pub enum Reply {
         busy_ns: u64,
     },
     Released,
+    /// The request cannot be done before this is answered; the reply comes after it.
+    Asks {
+        question: Question,
+    },
+    /// The file is there.
+    Made {
+        busy_ns: u64,
+    },
     /// The request could not be done; the worker goes on.
     Failed {
         status: Status,
@@ -148,8 +194,9 @@ impl Reply {
             | Reply::Compared { busy_ns, .. }
             | Reply::Prepared { busy_ns, .. }
             | Reply::Sampled { busy_ns, .. }
+            | Reply::Made { busy_ns }
             | Reply::Failed { busy_ns, .. } => *busy_ns,
-            Reply::Released | Reply::Bye => 0,
+            Reply::Released | Reply::Asks { .. } | Reply::Bye => 0,
         }
     }
 }

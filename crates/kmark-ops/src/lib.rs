@@ -45,6 +45,7 @@ use cuda::Source;
 use kmark_core::op::Op;
 use kmark_device::Impl;
 use mutants::Mutant;
+use std::sync::Mutex;
 
 /// An op and everything that computes it.
 pub struct Entry {
@@ -104,8 +105,27 @@ impl Entry {
     }
 }
 
+/// An op of ours, or one of a user's that was learnt.
 pub fn find(op: &str) -> Option<&'static Entry> {
-    OPS.iter().find(|e| e.op.name == op).copied()
+    OPS.iter().find(|e| e.op.name == op).copied().or_else(|| own(op))
+}
+
+/// A user's op has no impls in this program; kernels in files and Python functions compute it.
+fn own(name: &str) -> Option<&'static Entry> {
+    static ENTRIES: Mutex<Vec<&'static Entry>> = Mutex::new(Vec::new());
+    let (_, op) = kmark_core::own::find(name)?;
+    let mut entries = ENTRIES.lock().expect("nobody panics while looking");
+    let known = entries.iter().find(|e| e.op.name == name).copied();
+    Some(known.unwrap_or_else(|| {
+        let entry = Entry { op, oracle: Source("", ""), cpu: &[], cuda: &[], mutants: &[], loose: &[] };
+        entries.push(Box::leak(Box::new(entry)));
+        entries[entries.len() - 1]
+    }))
+}
+
+/// Our ops, then those of users.
+pub fn all() -> impl Iterator<Item = &'static Entry> {
+    OPS.iter().copied().chain(kmark_core::own::known().into_iter().filter_map(|own| find(&own.name)))
 }
 
 #[cfg(test)]

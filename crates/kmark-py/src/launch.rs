@@ -3,14 +3,16 @@
 
 use crate::foreign::Foreign;
 use crate::ledger::{self, Page};
+use crate::own;
 use crate::processor;
 use crate::returned::{Plan, Returned};
 use crate::tensor::Tensor;
 use crate::tools::Tools;
 use kmark_core::case::Case;
+use kmark_core::gate::Verify;
 use kmark_core::op::Op;
 use kmark_core::record::Status;
-use kmark_core::tensor::Role;
+use kmark_core::tensor::{Role, View};
 use kmark_device::buffer::Buffers;
 use kmark_device::cuda::Cuda;
 use kmark_device::{Built, Device, Fault, Impl, Launch, Span, kind_of};
@@ -62,6 +64,21 @@ impl Impls for Adapters {
             // Whatever is wrong with the process shows in the next request.
             let _ = self.python.call_method0(py, "release");
         });
+    }
+
+    fn judge(&self, op: &'static Op, case: &Case, outputs: &View) -> Result<Verify, Fault> {
+        Python::attach(|py| {
+            let judge = || {
+                let text = serde_json::to_string(case).expect("cases are plain data");
+                let truth = self.python.call_method1(py, "truth", (text, own::inputs(py, op, case)?))?;
+                own::judge(py, outputs, &truth)
+            };
+            judge().map_err(|e| explained(py, &self.python, e, true))
+        })
+    }
+
+    fn make(&self, _: &'static Op, case: &Case, tensor: &str) -> Result<Vec<f64>, Fault> {
+        Python::attach(|py| own::made(py, &self.python, case, tensor).map_err(|e| explained(py, &self.python, e, true)))
     }
 }
 

@@ -5,6 +5,7 @@ mod dlpack;
 mod foreign;
 mod launch;
 mod ledger;
+mod own;
 mod processor;
 mod returned;
 mod session;
@@ -42,6 +43,9 @@ fn open(choice: Choice, stream: Option<usize>) -> Result<Box<dyn Device>, Fault>
 fn serve(py: Python<'_>, family: &str, device: &str, stream: Option<usize>, adapters: Py<PyAny>) -> PyResult<()> {
     let choice = Choice::parse(device).map_err(|e| e.message);
     let device = || choice.and_then(|c| open(c, stream).map_err(|f| f.message));
+    if family.starts_with("judge:") {
+        kmark_core::own::ask(Box::new(own::Here(adapters.clone_ref(py))));
+    }
     let adapters = launch::Adapters::new(py, family, adapters)?;
     worker::serve(family, device, &adapters).map_err(|e| PyRuntimeError::new_err(e.message))
 }
@@ -100,5 +104,8 @@ fn _kmark(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(time_of, module)?)?;
     module.add_function(wrap_pyfunction!(percentile, module)?)?;
     module.add_function(wrap_pyfunction!(verdict, module)?)?;
-    module.add_function(wrap_pyfunction!(turns, module)?)
+    module.add_function(wrap_pyfunction!(turns, module)?)?;
+    module.add_function(wrap_pyfunction!(own::own_case, module)?)?;
+    module.add_function(wrap_pyfunction!(own::own_inputs, module)?)?;
+    module.add_function(wrap_pyfunction!(own::own_judge, module)?)
 }

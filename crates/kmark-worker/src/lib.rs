@@ -7,4 +7,5 @@ pub mod env;
 pub mod faults;
 pub mod impls;
 pub mod seal;
+mod truth;
 pub mod worker;

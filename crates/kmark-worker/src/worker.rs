@@ -3,13 +3,16 @@
 
 use crate::device::Choice;
 use crate::impls;
-use crate::seal::{Key, Seal, Way};
+use crate::seal::Key;
+use crate::truth::{self, FromHost, Line};
 use kmark_core::case::Case;
 use kmark_core::error::{Error, Result};
 use kmark_core::gate::Verify;
+use kmark_core::op::Op;
 use kmark_core::record::{Mode, Status, Times};
 use kmark_core::stop::Stop;
-use kmark_core::wire::{PROTOCOL, Reply, Request};
+use kmark_core::tensor::{TensorSpec, View};
+use kmark_core::wire::{PROTOCOL, Question, Reply, Request};
 use kmark_device::cuda::{Cuda, GpuWorkload};
 use kmark_device::inherited::take_pipe;
 use kmark_device::measure::{Outcome, Stage};
@@ -19,7 +22,8 @@ use kmark_ops::Entry;
 use kmark_ops::cuda::UserKernel;
 use kmark_ops::mutants;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 /// The worker's ends of the host's two pipes, until it has taken them.
@@ -41,6 +45,14 @@ pub trait Impls {
     fn find(&self, family: &str, entry: &'static Entry, kind: &str, name: &str) -> Found;
     /// A case is over: memory that was kept for the next launch may go.
     fn release(&self) {}
+    /// Whether outputs are right for the inputs of the case's seed, by the user's reference.
+    fn judge(&self, _op: &'static Op, _case: &Case, _outputs: &View) -> std::result::Result<Verify, Fault> {
+        Err(Fault::new(Status::Unavailable, "this process knows no reference"))
+    }
+    /// Values of an input that code of the user's makes.
+    fn make(&self, _op: &'static Op, _case: &Case, _tensor: &str) -> std::result::Result<Vec<f64>, Fault> {
+        Err(Fault::new(Status::Unavailable, "this process makes no inputs"))
+    }
 }
 
 pub type Found = std::result::Result<Box<dyn Impl>, Fault>;
@@ -55,26 +67,18 @@ pub fn serve(family: &str, open: impl FnOnce() -> Opened, impls: &dyn Impls) -> 
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     let no_pipe = |e: std::io::Error| Error::usage(format!("a worker is started by kmark itself, not by hand ({e})"));
     let mut requests = BufReader::new(File::from(take_pipe(REQUESTS_FD).map_err(no_pipe)?));
-    let mut replies = File::from(take_pipe(REPLIES_FD).map_err(no_pipe)?);
+    let replies = File::from(take_pipe(REPLIES_FD).map_err(no_pipe)?);
     let mut line = String::new();
     requests.read_line(&mut line).map_err(no_pipe)?;
     let Some(key) = Key::of_line(&line) else { return Ok(()) }; // the host is gone already
-    let (mut incoming, mut outgoing) = (Seal::new(&key, Way::Request), Seal::new(&key, Way::Reply));
-    let mut state = Worker { family, device: open(), impls, prepared: None };
+    let line = Arc::new(Mutex::new(Line::new(&key, requests, replies)));
+    let hold = || line.lock().expect("nobody panics while talking to the host");
+    let mut state = Worker { family, device: open(), impls, line: Arc::clone(&line), prepared: None };
     loop {
-        let mut line = Vec::new();
-        match requests.read_until(b'\n', &mut line) {
-            Ok(n) if n > 0 => {}
-            _ => return Ok(()),
-        }
-        let text = incoming
-            .open(&line)
-            .ok_or_else(|| Error::own(format!("worker {family}: somebody else than the host sent a request")))?;
-        let request: Request = serde_json::from_slice(text)
-            .map_err(|e| Error::own(format!("worker {family}: the host sent something else than a request: {e}")))?;
+        let request = hold().receive().map_err(|what| Error::own(format!("worker {family}: {what}")))?;
+        let Some(request) = request else { return Ok(()) };
         let reply = state.answer(request);
-        let text = serde_json::to_string(&reply).expect("replies are plain data");
-        if replies.write_all(outgoing.close(&text).as_bytes()).is_err() || reply == Reply::Bye {
+        if !hold().send(&reply) || reply == Reply::Bye {
             return Ok(());
         }
     }
@@ -111,6 +115,7 @@ struct Worker<'a> {
     /// Or why it could not be opened.
     device: Opened,
     impls: &'a dyn Impls,
+    line: Arc<Mutex<Line>>,
     prepared: Option<Prepared>,
 }
 
@@ -169,10 +174,16 @@ impl Worker<'_> {
 
     fn handle(&mut self, request: Request, busy: &dyn Fn() -> u64) -> std::result::Result<Reply, Fault> {
         Ok(match request {
-            Request::Hello { protocol, calibrate } => {
+            Request::Hello { protocol, calibrate, own, folder } => {
                 if protocol != PROTOCOL {
                     let message = format!("host speaks protocol {protocol}, worker {PROTOCOL}");
                     return Err(Fault::new(Status::Unavailable, message));
+                }
+                for op in &own {
+                    kmark_core::own::learn(op).map_err(|why| Fault::new(Status::Unavailable, why))?;
+                }
+                if !folder.is_empty() {
+                    kmark_core::own::ask(Box::new(FromHost { line: Arc::clone(&self.line), folder: folder.into() }));
                 }
                 let device = self.device()?;
                 let calibration = if calibrate { Some(device.calibrate()?) } else { None };
@@ -187,7 +198,11 @@ impl Worker<'_> {
                 Reply::Verified { verify, busy_ns: busy() }
             }
             Request::Oracle { case } => {
-                let entry = kmark_ops::find(&case.op).ok_or_else(|| Fault::new(Status::Unavailable, "no such op"))?;
+                let entry = self.entry(&case)?;
+                if entry.op.judge.is_some() {
+                    let message = "its reference runs in Python; there is no oracle on the GPU to compare";
+                    return Err(Fault::new(Status::Unsupported, message));
+                }
                 let cuda =
                     kind_of::<Cuda>(self.device()?).ok_or_else(|| Fault::new(Status::Unsupported, "needs a GPU"))?;
                 let problems =
@@ -223,6 +238,8 @@ impl Worker<'_> {
                 self.impls.release();
                 Reply::Released
             }
+            Request::Asked { question } => self.tell(question, busy)?,
+            Request::Answer { .. } => return Err(Fault::new(Status::Crashed, "nobody asked")),
             Request::Bye => Reply::Bye,
         })
     }
@@ -283,9 +300,39 @@ impl Worker<'_> {
         Ok((times, built, verify))
     }
 
+    /// What another worker wants to know.
+    fn tell(&self, question: Question, busy: &dyn Fn() -> u64) -> std::result::Result<Reply, Fault> {
+        let failed = |why: String| Fault::new(Status::Unavailable, why);
+        let op = self.entry(question.case())?.op;
+        match question {
+            Question::Judge { case, outputs, hash } => {
+                let (specs, bytes) = (op.tensors(&case), truth::read(&outputs, &hash).map_err(failed)?);
+                let mut rest = &bytes[..];
+                let mut take = |spec: &TensorSpec| {
+                    let (head, tail) = rest.split_at_checked(if spec.role.is_output() { spec.bytes() } else { 0 })?;
+                    rest = tail;
+                    Some(head).filter(|_| spec.role.is_output())
+                };
+                let view = View { specs: &specs, bytes: specs.iter().map(&mut take).collect() };
+                let verify = self.impls.judge(op, &case, &view)?;
+                Ok(Reply::Verified { verify, busy_ns: busy() })
+            }
+            Question::Make { case, tensor, into } => {
+                let values = self.impls.make(op, &case, &tensor)?;
+                let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+                std::fs::write(&into, bytes).map_err(|e| failed(format!("{into}: {e}")))?;
+                Ok(Reply::Made { busy_ns: busy() })
+            }
+        }
+    }
+
+    fn entry(&self, case: &Case) -> std::result::Result<&'static Entry, Fault> {
+        let missing = || Fault::new(Status::Unavailable, format!("worker {} has no op {}", self.family, case.op));
+        kmark_ops::find(&case.op).ok_or_else(missing)
+    }
+
     fn find(&self, case: &Case, name: &str) -> std::result::Result<(&'static Entry, Box<dyn Impl>), Fault> {
-        let entry = kmark_ops::find(&case.op)
-            .ok_or_else(|| Fault::new(Status::Unavailable, format!("worker {} has no op {}", self.family, case.op)))?;
+        let entry = self.entry(case)?;
         let kind = self.device()?.id().kind;
         Ok((entry, self.impls.find(self.family, entry, &kind, name)?))
     }

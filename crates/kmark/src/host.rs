@@ -5,6 +5,7 @@ use crate::device::Choice;
 use crate::env;
 use crate::error::{Error, Result};
 use crate::log::{Log, Tail};
+use crate::own;
 use crate::processes::{self, end_orphans, signal_tree};
 use crate::python;
 use crate::seal::{Key, Seal, Way};
@@ -12,12 +13,15 @@ use crate::units;
 use crate::worker::{REPLIES_FD, REQUESTS_FD};
 use command_fds::{CommandFdExt, FdMapping};
 use kmark_core::record::{Calibration, DeviceId, Status};
-use kmark_core::wire::{MAX_LINE, PROTOCOL, Reply, Request};
+use kmark_core::wire::{MAX_LINE, PROTOCOL, Question, Reply, Request};
 use kmark_device::Fault;
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::collections::HashMap;
+use std::fs::DirBuilder;
 use std::io::{BufRead, BufReader, PipeWriter, Read, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
@@ -45,6 +49,8 @@ pub struct Workers {
     pub lost: Option<String>,
     /// Where what they print goes, beside the records of failures.
     pub log: Option<Arc<Log>>,
+    /// Where workers and who judges for them leave tensors for each other; none if no op of a user's is run.
+    shelf: Option<Shelf>,
     pub start_time: Duration,
     /// Time that workers spent on requests, by their own account.
     pub busy: Duration,
@@ -70,6 +76,7 @@ impl Workers {
             absent: HashMap::new(),
             lost: None,
             log: None,
+            shelf: None,
             start_time: Duration::ZERO,
             busy: Duration::ZERO,
         }
@@ -90,8 +97,13 @@ impl Workers {
             Some(why) => Fault::new(Status::Crashed, format!("the GPU no longer works: {why}")),
             None => Fault::new(Status::Unavailable, e.message),
         })?;
-        let worker = self.running.get_mut(family).expect("just started");
-        let answer = worker.ask(request, limits);
+        let mut answer = self.running.get_mut(family).expect("just started").ask(request, limits);
+        while let Ok(Reply::Asks { question }) = answer {
+            let reply = Box::new(self.judge(question));
+            // It stood still meanwhile: the time of its request begins anew.
+            let worker = self.running.get_mut(family).expect("it asked, so it runs");
+            answer = worker.ask(&Request::Answer { reply }, limits);
+        }
         end_orphans();
         match answer {
             Ok(Reply::Failed { status, message, traceback, busy_ns }) => {
@@ -109,6 +121,21 @@ impl Workers {
                 self.forget(family);
                 Err(fault)
             }
+        }
+    }
+
+    /// Takes a question to the process that runs the reference of the case's op.
+    fn judge(&mut self, question: Question) -> Reply {
+        let failed = |message: String| {
+            let (status, traceback) = (Status::Unavailable, String::new());
+            Reply::Failed { status, message, traceback, busy_ns: 0 }
+        };
+        let op = &question.case().op;
+        let Some((own, _)) = kmark_core::own::find(op) else { return failed(format!("{op} is no op of a user's")) };
+        let limits = Limits { time: JUDGING, memory: env::available_memory() / 10 * 9 };
+        match self.ask(&own::judge_of(own), &Request::Asked { question }, limits) {
+            Ok(reply) => reply,
+            Err(fault) => failed(format!("{}: {}", own.file, fault.message)),
         }
     }
 
@@ -146,8 +173,13 @@ impl Workers {
 
     fn start_now(&mut self, family: &str) -> Result<()> {
         let start = Instant::now();
+        if self.shelf.is_none() && !kmark_core::own::known().is_empty() {
+            self.shelf = Some(Shelf::new()?);
+        }
         let (worker, hello) = self.greet(family, self.calibrate)?;
-        self.hellos.entry(family.to_string()).or_insert(hello);
+        if !own::is_judge(family) {
+            self.hellos.entry(family.to_string()).or_insert(hello);
+        }
         self.running.insert(family.to_string(), worker);
         *self.generations.entry(family.to_string()).or_default() += 1;
         self.start_time += start.elapsed();
@@ -155,9 +187,15 @@ impl Workers {
     }
 
     fn greet(&self, family: &str, calibrate: bool) -> Result<(Worker, Hello)> {
-        let mut worker = Worker::spawn(family, self.device, self.log.clone())?;
+        let judges = own::is_judge(family);
+        let device = if judges { Choice::Cpu } else { self.device };
+        let mut worker = Worker::spawn(family, device, self.log.clone())?;
         let limits = Limits { time: Duration::from_secs(60), memory: u64::MAX };
-        match worker.ask(&Request::Hello { protocol: PROTOCOL, calibrate }, limits) {
+        let own = kmark_core::own::known().into_iter().cloned().collect();
+        let shelf = self.shelf.as_ref().filter(|_| !judges);
+        let folder = shelf.map_or_else(String::new, |s| s.0.display().to_string());
+        let calibrate = calibrate && !judges;
+        match worker.ask(&Request::Hello { protocol: PROTOCOL, calibrate, own, folder }, limits) {
             Ok(Reply::Hello { device, calibration, memory, .. }) => Ok((worker, Hello { device, calibration, memory })),
             Ok(Reply::Failed { message, .. }) => Err(Error::own(message)),
             Ok(other) => Err(Error::own(format!("worker {family} answered hello with {other:?}"))),
@@ -179,6 +217,31 @@ impl Drop for Workers {
     fn drop(&mut self) {
         self.running.clear();
         end_orphans();
+    }
+}
+
+/// A reference that takes longer than this for one set of values hangs.
+const JUDGING: Duration = Duration::from_secs(900);
+
+/// A folder of ours, which goes when we do.
+struct Shelf(PathBuf);
+
+impl Shelf {
+    fn new() -> Result<Shelf> {
+        // Memory where there is such a place: what lies here is read once.
+        let memory = Path::new("/dev/shm");
+        let place = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
+        let key = Key::draw().map_err(|e| Error::own(format!("cannot draw a name: {e}")))?.line();
+        let path = place.join(format!("kmark-{}-{}", std::process::id(), &key[..16]));
+        let made = DirBuilder::new().mode(0o700).create(&path);
+        made.map_err(|e| Error::own(format!("cannot make {}: {e}", path.display())))?;
+        Ok(Shelf(path))
+    }
+}
+
+impl Drop for Shelf {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

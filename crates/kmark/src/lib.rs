@@ -8,6 +8,7 @@ mod cmd;
 mod fleet;
 mod host;
 mod log;
+mod own;
 mod plan;
 mod possible;
 mod processes;

@@ -5,6 +5,7 @@ use crate::device::Choice;
 use crate::error::{Error, Result};
 use crate::faults;
 use crate::impls::{impls_of, is_kernel_file, user_kernel};
+use crate::own;
 use crate::python;
 use crate::shard::{Shard, divide, expected_us};
 use crate::suite::{self, Suite, Sweep};
@@ -53,6 +54,7 @@ pub fn plan_on(selection: &Selection, devices: Vec<Choice>, shard: Option<Shard>
     let device = devices[0];
     let (cases, budget) = cases(&selection.what, &selection.choice, selection.seed)?;
     let users = users(&selection.impls, device)?;
+    let is_new = |user: &&dyn Impl, all: &[&'static dyn Impl]| !all.iter().any(|i| i.name() == user.name());
     let with_python = check_patterns(&selection.impls, &cases, device)?;
     let items: Vec<Planned> = cases
         .into_iter()
@@ -62,9 +64,10 @@ pub fn plan_on(selection: &Selection, devices: Vec<Choice>, shard: Option<Shard>
             if with_python {
                 all.extend(python::impls_of(&case.op, device.kind()));
             }
+            all.extend(own::impls_of(&case.op, device.kind()));
             all.retain(|i| wanted(&selection.impls, i.name()));
-            let impls = all.into_iter().chain(users.iter().copied()).collect();
-            Planned { entry, case, impls }
+            let others: Vec<&'static dyn Impl> = users.iter().copied().filter(|u| is_new(u, &all)).collect();
+            Planned { entry, case, impls: all.into_iter().chain(others).collect() }
         })
         .filter(|p: &Planned| !p.impls.is_empty())
         .collect();
@@ -131,6 +134,9 @@ fn chosen(mut cases: Vec<Case>, choice: &cli::Choice) -> Result<Vec<Case>> {
 
 /// A suite by name, an op as a suite of its default shapes (and of the wanted dtypes), or a file.
 fn lookup(word: &str, dtypes: &[String]) -> Result<Suite> {
+    if own::is_file(word) {
+        return own_suite(word, dtypes);
+    }
     if suite::is_file(word) {
         return Suite::from_file(word);
     }
@@ -145,7 +151,19 @@ fn lookup(word: &str, dtypes: &[String]) -> Result<Suite> {
         return Ok(Suite { sweeps: vec![sweep], ..Suite::default() });
     }
     let suites = suite::BUILT_IN.iter().map(|(n, _)| *n);
-    Err(Error::usage(unknown("suite or op", word, suites.chain(kmark_ops::OPS.iter().map(|e| e.op.name)))))
+    Err(Error::usage(unknown("suite or op", word, suites.chain(kmark_ops::all().map(|e| e.op.name)))))
+}
+
+/// The ops of a user's file at the cases that it states, or at those dtypes.
+fn own_suite(word: &str, dtypes: &[String]) -> Result<Suite> {
+    let mut sweeps = Vec::new();
+    for own in own::load(word)? {
+        let op = kmark_ops::find(&own.name).expect("just learnt").op;
+        let stated = || own.dtypes.iter().map(|d| d.name().to_string()).collect();
+        let dtypes = if dtypes.is_empty() { stated() } else { dtypes.to_vec() };
+        sweeps.push(Sweep { dtypes, ..Sweep::default_of(op) });
+    }
+    Ok(Suite { sweeps, ..Suite::default() })
 }
 
 /// What `--dtype`, `--set` and `--configs` change in every sweep.
@@ -209,8 +227,7 @@ impl Changes {
     }
 
     fn check_names(&self, cases: &[Case]) -> Result<()> {
-        let ops: Vec<&Op> =
-            kmark_ops::OPS.iter().map(|e| e.op).filter(|op| cases.iter().any(|c| c.op == op.name)).collect();
+        let ops: Vec<&Op> = kmark_ops::all().map(|e| e.op).filter(|op| cases.iter().any(|c| c.op == op.name)).collect();
         match self.values.keys().find(|name| !ops.iter().any(|op| has_name(op, name))) {
             Some(name) => {
                 let mut known: Vec<&str> = Vec::new();
@@ -235,7 +252,7 @@ fn has_name(op: &Op, name: &str) -> bool {
 }
 
 fn is_axis(name: &str) -> bool {
-    kmark_ops::OPS.iter().any(|e| e.op.axes.iter().any(|a| a.name == name))
+    kmark_ops::all().any(|e| e.op.axes.iter().any(|a| a.name == name))
 }
 
 /// Every config with each of these sizes for one axis. The other sizes stay together as they were listed.
@@ -284,8 +301,8 @@ pub fn wanted(patterns: &[String], name: &str) -> bool {
 /// Every pattern must mean something. Whether some of them mean Python libraries, which are asked for by name only.
 pub fn check_patterns(patterns: &[String], cases: &[Case], device: Choice) -> Result<bool> {
     let mut known: Vec<&str> = Vec::new();
-    for entry in kmark_ops::OPS.iter().filter(|e| cases.iter().any(|c| c.op == e.op.name)) {
-        for imp in impls_of(entry, device.kind()) {
+    for entry in kmark_ops::all().filter(|e| cases.iter().any(|c| c.op == e.op.name)) {
+        for imp in impls_of(entry, device.kind()).into_iter().chain(own::impls_of(entry.op.name, device.kind())) {
             if !known.contains(&imp.name()) {
                 known.push(imp.name());
             }

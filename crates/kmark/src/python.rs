@@ -6,6 +6,7 @@ use crate::device::Choice;
 use crate::error::{Error, Result};
 use kmark_core::case::Case;
 use kmark_core::op::Op;
+use kmark_core::own::OwnOp;
 use kmark_core::record::{Status, family};
 use kmark_core::spelling::unknown;
 use kmark_device::buffer::Buffers;
@@ -23,6 +24,9 @@ const EXTENSION_VARIABLE: &str = "KMARK_EXTENSION";
 
 /// The variables that a worker was given, as it notes them in records.
 const SETTINGS_VARIABLE: &str = "KMARK_SETTINGS";
+
+/// Before a file in the name of the process that runs the references of its ops.
+pub const JUDGE: &str = "judge:";
 
 /// What to type when a library is missing.
 const INSTALL_VARIABLE: &str = "KMARK_INSTALL";
@@ -87,12 +91,27 @@ static CATALOGUE: OnceLock<std::result::Result<Vec<PythonImpl>, String>> = OnceL
 fn list() -> Result<Vec<PythonImpl>> {
     let python = baselines::default_python();
     let failed = |why: String| Error::own(format!("{} cannot list the adapters: {why}", python.display()));
-    let output = command(&python, "kmark.catalogue")?.output().map_err(|e| failed(e.to_string()))?;
+    told(command(&python, "kmark.catalogue")?).map_err(failed)
+}
+
+/// What a file or folder of a user's says of its ops. Its code runs in the process that is asked.
+pub fn describe(path: &str) -> Result<Vec<OwnOp>> {
+    if !Path::new(path).exists() {
+        return Err(Error::usage(format!("{path}: there is no such file")));
+    }
+    let mut command = worker(&format!("{JUDGE}{path}"), Choice::Cpu)?;
+    command.arg("--describe");
+    told(command).map_err(|why| Error::usage(format!("{path}: {why}")))
+}
+
+/// What a process of ours prints; `Err` is its last line on standard error.
+fn told<T: serde::de::DeserializeOwned>(mut command: Command) -> std::result::Result<T, String> {
+    let output = command.output().map_err(|e| e.to_string())?;
     if !output.status.success() {
         let text = String::from_utf8_lossy(&output.stderr);
-        return Err(failed(text.lines().last().unwrap_or("it failed").to_string()));
+        return Err(text.lines().last().unwrap_or("it failed").to_string());
     }
-    serde_json::from_slice(&output.stdout).map_err(|e| failed(e.to_string()))
+    serde_json::from_slice(&output.stdout).map_err(|e| e.to_string())
 }
 
 /// Ops with the families that have adapters for them, each pair once.
@@ -114,7 +133,7 @@ pub fn impls_of(op: &str, device: &str) -> Vec<&'static dyn Impl> {
 /// Whether a family's worker is a Python process. Only families of listed adapters and of files can be.
 pub fn runs(of: &str) -> bool {
     let listed = CATALOGUE.get().and_then(|c| c.as_deref().ok()).unwrap_or_default();
-    of.ends_with(".py") || listed.iter().any(|i| family(&i.name) == of)
+    of.ends_with(".py") || of.starts_with(JUDGE) || listed.iter().any(|i| family(&i.name) == of)
 }
 
 /// The command that starts a family's worker.

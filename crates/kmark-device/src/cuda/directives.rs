@@ -1,10 +1,10 @@
 //! The lines `// kmark: …` at the top of a kernel file: how it is launched and which cases it claims. Ours and users' files
 //! are read by this alone.
 
-use super::expr::{Scope, evaluate, is_name};
 use super::tensor_map::MapLine;
 use super::tune::Choice;
 use kmark_core::case::Case;
+use kmark_core::expr::{Scope, evaluate, is_name};
 use kmark_core::op::{AttrKind, Op};
 use kmark_core::tensor::TensorSpec;
 

@@ -8,7 +8,6 @@ pub mod declare;
 pub mod directives;
 mod driver;
 mod engine;
-mod expr;
 pub mod jit;
 mod layout;
 mod library;

@@ -3,10 +3,10 @@
 
 use super::directives::{Names, parts};
 use super::driver::{Address, Driver, TensorMap, TileOf};
-use super::expr::is_name;
 use super::prelude::slots;
 use crate::Fault;
 use kmark_core::dtype::DType;
+use kmark_core::expr::is_name;
 
 /// One tensor map: expressions, innermost dimension first.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -11,7 +11,7 @@ use super::prelude::{For, SLOTS, Slot, pack, slots};
 use super::program::address;
 use crate::buffer::{Buffer, Buffers, DeviceMemory, extent};
 use crate::decoy::Look;
-use crate::workload::{Kept, Workload, derive};
+use crate::workload::{Kept, Workload, derive, judged_elsewhere};
 use crate::{Device, Fault};
 use kmark_core::case::Case;
 use kmark_core::fill::Fill;
@@ -274,12 +274,12 @@ impl Workload for GpuWorkload {
         self.seed = seed;
         let engine = self.cuda.engine();
         let filled = Case { seed, ..self.case.clone() };
-        let integer = |s: &TensorSpec| s.fill == Fill::Derived && !s.dtype.is_float();
+        // Tables and lengths follow from the seed alone, and what a user's op derives no kernel knows: the host makes them.
+        let by_host = |s: &TensorSpec| s.fill == Fill::Derived && (!s.dtype.is_float() || self.op.judge.is_some());
         for (t, spec) in self.specs.iter().enumerate().filter(|(_, s)| s.role.is_input()) {
             if spec.fill != Fill::Derived {
                 engine.fill(spec, seed, self.at(t))?;
-            } else if integer(spec) {
-                // Tables and lengths follow from the seed alone; the host makes them.
+            } else if by_host(spec) {
                 let view = View { specs: &self.specs, bytes: vec![None; self.specs.len()] };
                 derive(self.op, &filled, &view, t, &mut self.buffers.0[t].write::<u8>());
             } else {
@@ -288,7 +288,7 @@ impl Workload for GpuWorkload {
         }
         let mut args = self.args(0, None, Ask::Tally);
         for (t, spec) in self.specs.iter().enumerate() {
-            if spec.fill != Fill::Derived || integer(spec) {
+            if spec.fill != Fill::Derived || by_host(spec) {
                 continue;
             }
             let mut steps = self.oracle.derives.iter().filter(|(name, _)| name == spec.name).peekable();
@@ -341,6 +341,12 @@ impl Workload for GpuWorkload {
             // The oracle reads the inputs where they lie; without them there is nothing to compare with.
             problems.extend(changed);
             return Ok(Verify { checks: 1, problems, ..Verify::default() });
+        }
+        if let Some(judge) = self.op.judge {
+            let copies: Vec<_> =
+                self.buffers.0.iter().map(|b| b.spec().role.is_output().then(|| b.read::<u8>())).collect();
+            let outputs = View { specs: &self.specs, bytes: copies.iter().map(|c| c.as_deref()).collect() };
+            return judged_elsewhere(judge, &self.case, self.seed, &outputs, problems);
         }
         let sums = row_sums((self.op.invariants)(&self.case));
         let mut verify = self.findings(&words)?.verify(&self.specs, self.op.regions, &sums);

@@ -7,6 +7,7 @@ use crate::bench::{Bench, Deadlines};
 use crate::cli::VerifyArgs;
 use crate::error::{Error, Result, WRONG_ANSWER};
 use crate::host::Workers;
+use crate::own;
 use crate::plan::{Planned, plan};
 use kmark_core::gate::Verify;
 use kmark_core::record::{Mode, Status};
@@ -95,6 +96,8 @@ pub fn run(args: VerifyArgs) -> Result<u8> {
 fn names(planned: &Planned, args: &VerifyArgs, device: &str) -> Vec<(String, Option<Grade>)> {
     if args.oracle {
         Vec::new()
+    } else if args.mutants && planned.entry.op.judge.is_some() {
+        own::mutants_of(&planned.case.op).into_iter().map(|name| (name, None)).collect()
     } else if args.mutants {
         let all = mutants::of(planned.entry, device).into_iter();
         all.filter(|m| m.supports(planned.entry.op, &planned.case).is_ok())

@@ -4,6 +4,7 @@
 mod json;
 
 use crate::error::{Error, Result};
+use crate::own;
 use crate::units::parse_duration;
 use indexmap::IndexMap;
 use kmark_core::case::Case;
@@ -80,6 +81,12 @@ impl Suite {
                 ("budget", Value::String(s)) => {
                     suite.budget = suite.budget.max(Some(parse_duration(s).map_err(wrong)?))
                 }
+                ("ops", Value::Array(files)) => {
+                    for file in files {
+                        let Value::String(file) = file else { return Err(wrong("ops has the wrong type".into())) };
+                        own::beside(origin, file)?;
+                    }
+                }
                 ("suites", Value::Array(names)) => {
                     for name in names {
                         let Value::String(name) = name else { return Err(wrong("suites has the wrong type".into())) };
@@ -93,10 +100,10 @@ impl Suite {
                         suite.sweeps.extend(parsed);
                     }
                 }
-                ("about" | "budget" | "suites" | "cases", _) => {
+                ("about" | "budget" | "suites" | "cases" | "ops", _) => {
                     return Err(wrong(format!("{key} has the wrong type")));
                 }
-                _ => return Err(wrong(unknown("key", key, ["about", "budget", "suites", "cases"]))),
+                _ => return Err(wrong(unknown("key", key, ["about", "budget", "ops", "suites", "cases"]))),
             }
         }
         if suite.sweeps.is_empty() {
@@ -158,7 +165,7 @@ impl Sweep {
 
     /// Every combination, as cases.
     pub fn cases(&self, seed: u64) -> std::result::Result<Vec<Case>, String> {
-        let ops = kmark_ops::OPS.iter().map(|e| e.op.name);
+        let ops = kmark_ops::all().map(|e| e.op.name);
         let op = kmark_ops::find(&self.op).ok_or_else(|| unknown("op", &self.op, ops))?.op;
         let is_axis = |name: &str| op.axes.iter().any(|a| a.name == name);
         let dtypes = self.dtypes.iter().map(|d| parse_dtype(d)).collect::<std::result::Result<Vec<_>, _>>()?;

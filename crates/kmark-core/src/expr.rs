@@ -1,4 +1,4 @@
-//! Whole-number expressions of launch directives: `ceil(m,4)`, `min(n,1024)`, `d<=256&&d%8==0`. Names and functions are
+//! Whole-number expressions: `ceil(m,4)`, `min(n,1024)`, `d<=256&&d%8==0`. Names and functions are
 //! looked up by the caller; nothing here knows what they mean.
 
 /// What an expression may use.

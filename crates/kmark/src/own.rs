@@ -1,0 +1,107 @@
+//! Ops of users: files that Python reads for us, told to every process, and judged in a process of their own.
+
+use crate::error::{Error, Result};
+use crate::python::{self, JUDGE, PythonImpl};
+use kmark_core::own::{self, OwnImpl, OwnOp};
+use kmark_core::spelling::unknown;
+use kmark_device::Impl;
+use std::path::Path;
+use std::sync::Mutex;
+
+/// Whether a family's process runs a reference instead of impls.
+pub fn is_judge(family: &str) -> bool {
+    family.starts_with(JUDGE)
+}
+
+/// The process that runs the op's reference.
+pub fn judge_of(own: &OwnOp) -> String {
+    format!("{JUDGE}{}", own.file)
+}
+
+/// Path, and the op wanted of it.
+fn split(word: &str) -> (&str, Option<&str>) {
+    match word.rsplit_once(':') {
+        Some((path, op)) if !op.contains('/') && !op.is_empty() => (path, Some(op)),
+        _ => (word, None),
+    }
+}
+
+/// Whether a word on the command line is a file or folder that defines ops, by its name and what lies there.
+pub fn is_file(word: &str) -> bool {
+    let path = split(word).0;
+    path.ends_with(".py") || Path::new(path).is_dir() || is_definition(path)
+}
+
+/// A JSON file with a reference is a problem; suites have none.
+fn is_definition(path: &str) -> bool {
+    let text = || std::fs::read(path).ok();
+    let parse = |text: Vec<u8>| serde_json::from_slice::<serde_json::Value>(&text).ok();
+    path.ends_with(".json") && text().and_then(parse).is_some_and(|v| v.get("reference").is_some())
+}
+
+/// The ops of a file, learnt.
+pub fn load(word: &str) -> Result<Vec<&'static OwnOp>> {
+    let (path, wanted) = split(word);
+    let told: Vec<OwnOp> = match LOADED.lock().expect("nobody panics while loading").iter().find(|(p, _)| p == path) {
+        Some((_, ops)) => ops.clone(),
+        None => python::describe(path)?,
+    };
+    LOADED.lock().expect("nobody panics while loading").push((path.to_string(), told.clone()));
+    let known: Vec<&str> = told.iter().map(|o| o.name.as_str()).collect();
+    if let Some(op) = wanted.filter(|w| !known.contains(w)) {
+        return Err(Error::usage(format!("{path}: {}", unknown("op", op, known))));
+    }
+    let chosen = told.iter().filter(|o| wanted.is_none_or(|w| w == o.name));
+    let mut learnt = Vec::new();
+    for own in chosen {
+        if kmark_ops::OPS.iter().any(|e| e.op.name == own.name) {
+            return Err(Error::usage(format!("{path}: op {} is one of ours; give yours another name", own.name)));
+        }
+        own::learn(own).map_err(|why| Error::usage(format!("{path}: {why}")))?;
+        learnt.push(own::find(&own.name).expect("just learnt").0);
+    }
+    Ok(learnt)
+}
+
+/// What Python said of a file: it is asked once.
+static LOADED: Mutex<Vec<(String, Vec<OwnOp>)>> = Mutex::new(Vec::new());
+
+/// The functions of an op's own file that compute it on a kind of device.
+pub fn impls_of(op: &str, device: &str) -> Vec<&'static dyn Impl> {
+    let Some((own, _)) = own::find(op) else { return Vec::new() };
+    let here = own.impls.iter().filter(|i| i.devices.iter().any(|d| d == device));
+    here.map(|i| as_impl(own, i)).collect()
+}
+
+/// Its mutants: names by which its process knows them.
+pub fn mutants_of(op: &str) -> Vec<String> {
+    let Some((own, _)) = own::find(op) else { return Vec::new() };
+    own.mutants.iter().map(|m| name(own, m)).collect()
+}
+
+fn name(own: &OwnOp, imp: &OwnImpl) -> String {
+    format!("{}:{}", own.file, imp.name)
+}
+
+fn as_impl(own: &OwnOp, imp: &OwnImpl) -> &'static dyn Impl {
+    static IMPLS: Mutex<Vec<&'static PythonImpl>> = Mutex::new(Vec::new());
+    let mut all = IMPLS.lock().expect("nobody panics while looking");
+    let wanted = name(own, imp);
+    let known = all.iter().find(|i| i.name == wanted && i.op == own.name).copied();
+    known.unwrap_or_else(|| {
+        let (about, devices) = (imp.about.clone(), imp.devices.clone());
+        let made = PythonImpl { op: own.name.clone(), name: wanted, about, hash: own.hash.clone(), devices };
+        all.push(Box::leak(Box::new(made)));
+        all[all.len() - 1]
+    })
+}
+
+/// Ops that a suite file brings with it, by paths from its folder.
+pub fn beside(suite: &str, path: &str) -> Result<()> {
+    let folder = Path::new(suite).parent().unwrap_or(Path::new(""));
+    let found = folder.join(path).display().to_string();
+    if !is_file(&found) {
+        return Err(Error::usage(format!("{suite}: ops: {found} is no Python file or problem")));
+    }
+    load(&found).map(drop)
+}

@@ -1,0 +1,112 @@
+"""What is right for a case: the reference in fp64 and the slack around it, kept for the next impl that is judged."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any, Optional
+
+import numpy as np
+
+from .. import bounds
+from ..registry import Case
+from ._op import Op
+
+# Bytes of answers that are kept.
+KEPT = 1 << 30
+
+
+class Answer:
+    """What the engine asks of a truth: parts by grade, and how the bound was found."""
+
+    def __init__(self, op: Op, case: Case, inputs: dict[str, Any], device: str) -> None:
+        self.names = [t.name for t in op.outputs]
+        outputs = [bounds.Output(t.name, t.dtype or case.dtype, t.role == "inout") for t in op.outputs]
+        arrays = {name: array(*values) for name, values in inputs.items()}
+        arguments = op.arguments(case, arrays)
+        fewer = {"runs": 2} if op.bound is not None else {}
+        self.truth = bounds.truth(
+            op.reference, arguments, outputs, library=op.library, device=device, matmul=_operands(op, case), **fewer
+        )
+        self.stated: Optional[list[np.ndarray]] = None
+        if op.bound is not None:
+            self.stated = _stated(op, self.truth.expect, arguments)
+        self.bytes = sum(e.nbytes for e in self.truth.expect) * 3
+
+    def parts(self, grade: str) -> list[tuple[str, bytes, bytes]]:
+        slack = self.stated if self.stated is not None else self.truth.slack(grade)
+        return [
+            (name, np.ascontiguousarray(e, "<f8").tobytes(), np.ascontiguousarray(s, "<f8").tobytes())
+            for name, e, s in zip(self.names, self.truth.expect, slack)
+        ]
+
+    def told(self) -> tuple[str, float, bool, list[str]]:
+        if self.stated is not None:
+            return "stated by the op", 0.0, False, []
+        width = max(self.truth.width, default=0.0)
+        return self.truth.how, min(width, 1e300), self.truth.ill_conditioned, list(self.truth.blind)
+
+
+def _operands(op: Op, case: Case) -> str:
+    """The narrowest float type among the inputs: what a kernel would multiply."""
+    widths = {"f8e4m3": 1, "f8e5m2": 1, "f16": 2, "bf16": 2, "f32": 4, "f64": 8}
+    words = [t.dtype or case.dtype for t in op.tensors if t.role != "out" and t.is_float]
+    return min(words, key=lambda w: widths[w], default=case.dtype)
+
+
+def _stated(op: Op, expect: list[np.ndarray], arguments: dict[str, Any]) -> list[np.ndarray]:
+    assert op.bound is not None
+    given = op.bound(expect[0] if len(expect) == 1 else expect, **arguments)
+    slacks = list(given) if isinstance(given, (tuple, list)) else [given]
+    if len(slacks) != len(expect):
+        raise bounds.BadReference(f"bound gives slack for {len(slacks)} outputs; there are {len(expect)}")
+    return [np.broadcast_to(np.asarray(s, dtype=np.float64), e.shape) for s, e in zip(slacks, expect)]
+
+
+def array(raw: bytes, shape: list[int], dtype: str) -> np.ndarray:
+    """An input as the reference gets it: fp64, or whole numbers."""
+    values = np.frombuffer(raw, "<f8").reshape(shape)
+    return values.astype(np.int64) if dtype.startswith("i") else values.copy()
+
+
+class Answers:
+    """Of one process; impls of a case are judged on the same values one after the other."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[str, int], Answer] = OrderedDict()
+
+    def of(self, op: Op, case: Case, inputs: dict[str, Any], device: str) -> Answer:
+        key = (case.id, case.seed)
+        if key not in self._known:
+            self._known[key] = Answer(op, case, inputs, device)
+            while len(self._known) > 1 and sum(a.bytes for a in self._known.values()) > KEPT:
+                self._known.popitem(last=False)
+        self._known.move_to_end(key)
+        return self._known[key]
+
+
+def made(op: Op, case: Case, tensor: str) -> bytes:
+    """Values of an input that the op's `inputs` makes, as fp64."""
+    if op.inputs is None:
+        raise bounds.BadReference(f"op {op.name}: {tensor} is made by inputs=, which is missing")
+    rng = np.random.default_rng(case.seed % (1 << 63))
+    sizes = {**case.axes, **{name: op.value(case, name) for name in op.attrs}}
+    found = op.inputs(rng, **{n: v for n, v in sizes.items() if n in _parameters(op.inputs)})
+    if not isinstance(found, dict) or tensor not in found:
+        raise bounds.BadReference(f"op {op.name}: inputs= returns no {tensor}; it returns a dict of arrays by name")
+    values = found[tensor]
+    if hasattr(values, "detach"):
+        values = values.detach().cpu().double().numpy()
+    return np.ascontiguousarray(values, dtype="<f8").tobytes()
+
+
+def _parameters(function: Any) -> Any:
+    import inspect
+
+    parameters = inspect.signature(function).parameters
+    takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+    class All:
+        def __contains__(self, _: object) -> bool:
+            return True
+
+    return All() if takes_all else parameters
