@@ -17,6 +17,7 @@ from . import _native
 _native.load()
 
 from ._work import Work, WrongResult  # noqa: E402  (the compiled part must be found first)
+from .closeness import Closeness, close  # noqa: E402
 from .harness import Harness  # noqa: E402
 from .own import Op, op  # noqa: E402
 from .registry import Case, Unsupported, impl  # noqa: E402
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Case",
+    "Closeness",
     "Comparison",
     "Harness",
     "Op",
@@ -37,6 +39,7 @@ __all__ = [
     "Work",
     "WrongResult",
     "__version__",
+    "close",
     "impl",
     "op",
 ]

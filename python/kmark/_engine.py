@@ -49,5 +49,10 @@ def verdict(base: tuple[list[list[float]], float], new: tuple[list[list[float]],
     return found
 
 
+def judge(got: Any, dtype: str, expect: Any, slack: Any, **more: Any) -> dict[str, Any]:
+    found: dict[str, Any] = _load().judge(got, dtype, expect, slack, **more)
+    return found
+
+
 def turns(rounds: int, budget_ns: int, key: int, round_: int, spent_ns: list[int]) -> list[int]:
     return list(_load().turns(rounds, budget_ns, key, round_, spent_ns))

@@ -46,15 +46,50 @@ class Session:
     ) -> Measured:
         """Warms up, then times `function` until the median is known to `precision` or the budget is spent."""
 
-def median(samples: list[float]) -> tuple[float, float, float]:
-    """The median and its 95 % interval."""
-
 def percentile(samples: list[float], q: float) -> float:
     """`q` lies between 0 and 1."""
 
 def verdict(base: tuple[list[list[float]], float], new: tuple[list[list[float]], float]) -> Verdict:
     """Compares two functions that took turns, each by its visits (two in a row are those of one round) and the
     median that is shown for it."""
+
+class Judged(TypedDict):
+    """One output held against what is expected. Of the worst element `index` (flat), what was `got`, `expected` and
+    `allowed`, and `ratio`, its error over that; `beyond` is how many elements exceed it."""
+
+    ok: bool
+    grade: Literal["tight", "loose"] | None
+    elements: int
+    beyond: int
+    ratio: float
+    index: int | None
+    got: float | None
+    expected: float | None
+    allowed: float | None
+    rms: float | None
+    twin_rms: float | None
+    problems: list[str]
+
+def judge(
+    got: Any,
+    dtype: str,
+    expect: Any,
+    slack: Any,
+    *,
+    loose: Any = None,
+    shape: list[int] | None = None,
+    name: str = "y",
+    rounds_to: str | None = None,
+    rms_share: float | None = None,
+) -> Judged:
+    """The gate, for one output. Arrays are NumPy's or torch's in the host's memory, or `bytes`: `got` of elements of
+    `dtype` (whole numbers of the same size stand for types that NumPy has not), the others f64. `slack` is how far
+    a right element may be off before its last rounding, `loose` the same for kernels that round on the way; absolute,
+    one number or one per element, infinite where anything may stand. `rounds_to` is the output's dtype where `got` is
+    wider. ValueError for what does not fit together."""
+
+def time(visits: list[list[float]]) -> tuple[float, float, float]:
+    """The time that is shown for these visits, and its 95 % interval."""
 
 def turns(rounds: int, budget_ns: int, key: int, round: int, spent_ns: list[int]) -> list[int]:
     """The visits of a round, by number of the function: each twice, in balanced order. Who has spent the budget is

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Callable, Iterator, NamedTuple, Optional, Union
 
+from .closeness import Closeness
 from .results import Result, Visit
 
 Function = Callable[[], Any]
@@ -96,6 +97,8 @@ def _arguments(fn: Callable[..., Any], unknown: int) -> int:
 
 
 def _short(value: Any) -> str:
+    if isinstance(value, Closeness):
+        return str(value)
     text = repr(value).split("\n", 1)[0]
     return text if len(text) <= 60 else f"{text[:57]}..."
 

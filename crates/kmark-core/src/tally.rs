@@ -126,7 +126,7 @@ pub struct Tally {
 impl Tally {
     /// Element `index` is `got` where `expect` should be, off by `slack` before its last rounding in the tight grade, and by
     /// `loose` more in the loose one.
-    pub(crate) fn add(&mut self, index: usize, got: f64, expect: f64, slack: f64, loose: f64, dtype: DType) {
+    pub fn add(&mut self, index: usize, got: f64, expect: f64, slack: f64, loose: f64, dtype: DType) {
         if slack == f64::INFINITY {
             return; // nobody's business: a padding row
         }
@@ -152,7 +152,7 @@ impl Tally {
         self.scores[1].add(element(wide), err, slack + loose, finite);
     }
 
-    pub(crate) fn merge(&mut self, o: &Tally) {
+    pub fn merge(&mut self, o: &Tally) {
         self.elements += o.elements;
         self.err2 += o.err2;
         self.twin2 += o.twin2;

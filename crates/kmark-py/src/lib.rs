@@ -3,6 +3,7 @@
 
 mod dlpack;
 mod foreign;
+mod judge;
 mod launch;
 mod ledger;
 mod own;
@@ -101,6 +102,7 @@ fn _kmark(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<session::Session>()?;
     module.add_class::<tensor::Tensor>()?;
     module.add_function(wrap_pyfunction!(serve, module)?)?;
+    module.add_function(wrap_pyfunction!(judge::judge, module)?)?;
     module.add_function(wrap_pyfunction!(time_of, module)?)?;
     module.add_function(wrap_pyfunction!(percentile, module)?)?;
     module.add_function(wrap_pyfunction!(verdict, module)?)?;
