@@ -56,3 +56,24 @@ def judge(got: Any, dtype: str, expect: Any, slack: Any, **more: Any) -> dict[st
 
 def turns(rounds: int, budget_ns: int, key: int, round_: int, spent_ns: list[int]) -> list[int]:
     return list(_load().turns(rounds, budget_ns, key, round_, spent_ns))
+
+
+def own_case(
+    description: str, dtype: str, axes: list[tuple[str, int]], attrs: list[tuple[str, str]], seed: int
+) -> tuple[str, list[int]]:
+    """A case of an op of the user's, as JSON, and the seeds of its sets of values."""
+    case, seeds = _load().own_case(description, dtype, axes, attrs, seed)
+    return str(case), list(seeds)
+
+
+def own_inputs(case: str, maker: Any) -> dict[str, Any]:
+    """Tensors of a case by name: elements of inputs as fp64, shape and dtype. `maker.make(case, tensor)` makes those
+    that users' code makes; the first one holds for the process."""
+    _load().own_maker(maker)
+    found: dict[str, Any] = _load().own_inputs(case)
+    return found
+
+
+def own_judge(case: str, outputs: dict[str, bytes], truth: Any) -> str:
+    """The gate's word on outputs, as JSON."""
+    return str(_load().own_judge(case, outputs, truth))

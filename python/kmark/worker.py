@@ -250,9 +250,11 @@ def main() -> None:
     parser.add_argument("family")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--describe", action="store_true", help="print what the ops of a file are, and leave")
+    parser.add_argument("--try", action="append", dest="tries", help="run the reference of a case, and leave")
     args = parser.parse_args()
-    if args.describe:
-        sys.exit(describe(args.family.partition(":")[2]))
+    if args.describe or args.tries:
+        _native.load()
+        sys.exit(describe(args.family.partition(":")[2], args.tries or []))
     _native.load()
     from . import _kmark
 

@@ -97,6 +97,8 @@ pub struct Op {
     pub judge: Option<fn(&Case, &View) -> Result<Verify, String>>,
     /// Numbers among the attributes may be zero or negative.
     pub any_number: bool,
+    /// Of an op that is not ours: the hash of what defines it, which is part of its contract.
+    pub version: &'static str,
 }
 
 impl Op {
@@ -119,6 +121,7 @@ impl Op {
         oracle: |case, _, _| unreachable!("{} has no oracle", case.op),
         judge: None,
         any_number: false,
+        version: "",
     };
 
     pub fn tensors(&self, case: &Case) -> Vec<TensorSpec> {
@@ -147,7 +150,8 @@ impl Op {
                 .collect();
             names.join(",")
         };
-        format!("{} -> {}", list(Role::is_input), list(Role::is_output))
+        let by = if self.version.is_empty() { String::new() } else { format!(" by {}", self.version) };
+        format!("{} -> {}{by}", list(Role::is_input), list(Role::is_output))
     }
 }
 

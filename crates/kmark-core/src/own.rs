@@ -156,7 +156,7 @@ fn of(case: &Case) -> &'static OwnOp {
 }
 
 /// Words that kernels and expressions use for something else.
-const TAKEN: &[&str] = &["workspace", "seed", "case", "t"];
+const TAKEN: &[&str] = &["workspace", "seed", "case"];
 
 impl OwnOp {
     /// What can be known without a case. Sizes are checked when a case is made.
@@ -211,6 +211,7 @@ impl OwnOp {
             derive: values::derive,
             judge: Some(|case, outputs| truth()?.judge(case, outputs)),
             any_number: true,
+            version: &self.hash,
             ..Op::NEW
         }
     }

@@ -30,10 +30,10 @@ impl Truth for Here {
 /// Values of an input as the user's code makes them.
 pub fn made(py: Python<'_>, python: &Py<PyAny>, case: &Case, tensor: &str) -> PyResult<Vec<f64>> {
     let bytes = python.call_method1(py, "make", (to_json(case), tensor))?;
-    Ok(numbers(bytes.downcast_bound::<PyBytes>(py)?.as_bytes()))
+    Ok(numbers(bytes.cast_bound::<PyBytes>(py)?.as_bytes()))
 }
 
-/// The inputs of the case's seed, by name: elements as f64, shape and dtype.
+/// The tensors of a case, by name: elements as f64 of the inputs for the case's seed (none of outputs), shape and dtype.
 pub fn inputs<'py>(py: Python<'py>, op: &'static Op, case: &Case) -> PyResult<Dict<'py>> {
     let specs = op.tensors(case);
     let mut memory: Vec<Vec<u8>> = Vec::new();
@@ -48,8 +48,8 @@ pub fn inputs<'py>(py: Python<'py>, op: &'static Op, case: &Case) -> PyResult<Di
         memory.push(bytes);
     }
     let dict = PyDict::new(py);
-    for (spec, bytes) in specs.iter().zip(&memory).filter(|(s, _)| s.role.is_input()) {
-        let mut values = vec![0.0; spec.elems()];
+    for (spec, bytes) in specs.iter().zip(&memory) {
+        let mut values = vec![0.0; if spec.role.is_input() { spec.elems() } else { 0 }];
         spec.read(bytes, 0, &mut values);
         let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
         dict.set_item(spec.name, (PyBytes::new(py, &bytes), spec.shape.clone(), spec.dtype.name()))?;
@@ -146,7 +146,13 @@ pub fn own_case(
     Ok((to_json(&case), seeds))
 }
 
-/// The inputs of a case of a learnt op.
+/// Whom to ask in this process for inputs that users' code makes: `make(case, tensor)`.
+#[pyfunction]
+pub fn own_maker(python: Py<PyAny>) {
+    own::ask(Box::new(Here(python)));
+}
+
+/// The tensors of a case of a learnt op.
 #[pyfunction]
 pub fn own_inputs<'py>(py: Python<'py>, case: &str) -> PyResult<Dict<'py>> {
     let (case, op) = case_of(case)?;

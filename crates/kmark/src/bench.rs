@@ -9,6 +9,7 @@ mod tune;
 
 use crate::device::Choice;
 use crate::host::{Limits, Workers};
+use crate::own;
 use crate::plan::Planned;
 use crate::possible::{hold_against, least_possible_ns};
 use crate::turn::{Turn, seats};
@@ -134,6 +135,9 @@ impl Bench<'_> {
     /// Why this case cannot be run here at all, known before anything is allocated.
     pub fn too_large(&self, planned: &Planned) -> Option<Fault> {
         let mut needs = workload::bytes(planned.entry.op, &planned.case);
+        if let Some(fault) = own::too_large(&planned.case) {
+            return Some(fault);
+        }
         let on_gpu = self.workers.hellos.values().filter_map(|h| h.memory).min();
         // The oracle, the allocator and the system need room, too; on a GPU only the first two.
         let mut spare = (256 << 20) + needs / 16;

@@ -70,7 +70,7 @@ pub enum Command {
 
 #[derive(Args)]
 pub struct Selection {
-    /// Suites, ops or suite files (.toml, .json); `kmark list suites` and `kmark list ops` show them
+    /// Suites, ops, suite files (.toml, .json) or files with ops of your own (.py); `kmark list suites` and `kmark list ops` show ours
     #[arg(value_name = "SUITE|OP|FILE", default_value = "smoke", hide_default_value = true)]
     pub what: Vec<String>,
     #[command(flatten)]

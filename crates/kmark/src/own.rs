@@ -1,10 +1,15 @@
 //! Ops of users: files that Python reads for us, told to every process, and judged in a process of their own.
 
+use crate::env;
 use crate::error::{Error, Result};
 use crate::python::{self, JUDGE, PythonImpl};
+use crate::units;
+use indexmap::IndexMap;
+use kmark_core::case::Case;
 use kmark_core::own::{self, OwnImpl, OwnOp};
+use kmark_core::record::Status;
 use kmark_core::spelling::unknown;
-use kmark_device::Impl;
+use kmark_device::{Fault, Impl};
 use std::path::Path;
 use std::sync::Mutex;
 
@@ -94,6 +99,42 @@ fn as_impl(own: &OwnOp, imp: &OwnImpl) -> &'static dyn Impl {
         all.push(Box::leak(Box::new(made)));
         all[all.len() - 1]
     })
+}
+
+/// Bytes that a reference takes for each element of a case: about eight intermediates in fp64.
+const REFERENCE_BYTES: u64 = 64;
+
+/// Why the reference cannot judge a case here.
+pub fn too_large(case: &Case) -> Option<Fault> {
+    let (_, op) = own::find(&case.op)?;
+    let elements: u64 = op.tensors(case).iter().map(|t| t.elems() as u64).sum();
+    let (needs, available) = (REFERENCE_BYTES.saturating_mul(elements), env::available_memory());
+    (needs > available).then(|| {
+        let (needs, available) = (units::bytes(needs), units::bytes(available));
+        let message = format!("its reference needs about {needs} in fp64; {available} are available");
+        Fault::new(Status::OutOfMemory, message)
+    })
+}
+
+/// Tries the reference of every op on its smallest case, so that what is wrong with it is said before anything is measured.
+pub fn try_references<'a>(cases: impl Iterator<Item = &'a Case>) -> Result<()> {
+    let mut smallest: IndexMap<&str, (u64, &Case)> = IndexMap::new();
+    for case in cases {
+        let Some((own, op)) = own::find(&case.op) else { continue };
+        let size = op.tensor_bytes(case);
+        let least = smallest.entry(&own.name).or_insert((size, case));
+        if size < least.0 {
+            *least = (size, case);
+        }
+    }
+    for (_, case) in smallest.values() {
+        let own = own::find(&case.op).expect("it has cases").0;
+        if let Some(fault) = too_large(case) {
+            return Err(Error::usage(format!("{}: {}", case.id, fault.message)));
+        }
+        python::try_reference(&own.file, &[serde_json::to_string(case).expect("cases are plain data")])?;
+    }
+    Ok(())
 }
 
 /// Ops that a suite file brings with it, by paths from its folder.

@@ -104,6 +104,13 @@ pub fn describe(path: &str) -> Result<Vec<OwnOp>> {
     told(command).map_err(|why| Error::usage(format!("{path}: {why}")))
 }
 
+/// Runs the references of a file on cases, without judging anything; the error is what is wrong with them.
+pub fn try_reference(path: &str, cases: &[String]) -> Result<()> {
+    let mut command = worker(&format!("{JUDGE}{path}"), Choice::Cpu)?;
+    command.args(cases.iter().flat_map(|case| ["--try", case]));
+    told::<serde_json::Value>(command).map(drop).map_err(|why| Error::usage(format!("{path}: {why}")))
+}
+
 /// What a process of ours prints; `Err` is its last line on standard error.
 fn told<T: serde::de::DeserializeOwned>(mut command: Command) -> std::result::Result<T, String> {
     let output = command.output().map_err(|e| e.to_string())?;

@@ -1,7 +1,7 @@
 """Ops of your own: a reference in fp64 is an op, and everything else follows from it.
 
-    @kmark.op(dtypes="bf16 f32", configs=["1024x4096"])
-    def norm(x: "m n", w: "n normal(1,0.1)", eps=1e-5) -> "y: m n":
+    @kmark.op("x: m n, w: n normal(1,0.1) -> y: m n", dtypes="bf16 f32", configs=["1024x4096"])
+    def norm(x, w, eps=1e-5):
         return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * w
 
 `kmark run ./norm.py` judges and times what the file has for it (docs/own-ops.md)."""

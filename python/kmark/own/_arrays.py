@@ -20,8 +20,18 @@ class Arrays:
             return x.double().clone() if x.is_floating_point() else x.clone()
         return x.astype("f8") if x.dtype.kind == "f" else x.copy()
 
+    def accumulated(self, x: Any) -> Any:
+        """In the precision in which kernels accumulate: f32, or f64 for f64. A copy only where that is another."""
+        if not self.is_float(x) or x.dtype.itemsize >= 4:
+            return x
+        return x.float() if self.is_torch else x.astype("f4")
+
     def copy(self, x: Any) -> Any:
         return x.clone() if self.is_torch else x.copy()
+
+    def like(self, x: Any, other: Any) -> Any:
+        """In the other's dtype."""
+        return x.to(other.dtype) if self.is_torch else x.astype(other.dtype, copy=False)
 
     def same(self, a: Any, b: Any) -> bool:
         """Element by element, a NaN being a NaN."""

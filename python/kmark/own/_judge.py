@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import OrderedDict
 from typing import Any, Optional
 
 import numpy as np
 
-from .. import bounds
+from .. import _engine, bounds
 from ..registry import Case
 from ._op import Op
 
@@ -18,15 +19,20 @@ KEPT = 1 << 30
 class Answer:
     """What the engine asks of a truth: parts by grade, and how the bound was found."""
 
-    def __init__(self, op: Op, case: Case, inputs: dict[str, Any], device: str) -> None:
+    def __init__(self, op: Op, case: Case, tensors: dict[str, Any], device: str, runs: int = 16) -> None:
         self.names = [t.name for t in op.outputs]
         outputs = [bounds.Output(t.name, t.dtype or case.dtype, t.role == "inout") for t in op.outputs]
-        arrays = {name: array(*values) for name, values in inputs.items()}
+        arrays = {t.name: array(*tensors[t.name]) for t in op.tensors if t.role != "out"}
         arguments = op.arguments(case, arrays)
-        fewer = {"runs": 2} if op.bound is not None else {}
+        runs = runs if op.bound is None else 2
+        operands = _operands(op, case)
         self.truth = bounds.truth(
-            op.reference, arguments, outputs, library=op.library, device=device, matmul=_operands(op, case), **fewer
+            op.reference, arguments, outputs, library=op.library, device=device, runs=runs, matmul=operands
         )
+        for name, expect in zip(self.names, self.truth.expect):
+            shape = tuple(tensors[name][1])
+            if expect.shape != shape:
+                raise bounds.BadReference(f"the reference gives {name} the shape {expect.shape}, not {shape}")
         self.stated: Optional[list[np.ndarray]] = None
         if op.bound is not None:
             self.stated = _stated(op, self.truth.expect, arguments)
@@ -68,6 +74,26 @@ def array(raw: bytes, shape: list[int], dtype: str) -> np.ndarray:
     return values.astype(np.int64) if dtype.startswith("i") else values.copy()
 
 
+class Maker:
+    """Makes inputs in processes that define ops themselves: `KNOWN` has them by name."""
+
+    def make(self, text: str, tensor: str) -> bytes:
+        case = Case(text, "cpu")
+        return made(KNOWN[case.op], case, tensor)
+
+
+KNOWN: dict[str, Op] = {}
+
+
+def tensors_of(op: Op, text: str) -> dict[str, Any]:
+    """The tensors of a case, in a process that defines the op."""
+    KNOWN[op.name] = op
+    for t in op.tensors:
+        if t.fill == "made":
+            made(op, Case(text, "cpu"), t.name)  # says what is wrong, if anything is
+    return _engine.own_inputs(text, Maker())
+
+
 class Answers:
     """Of one process; impls of a case are judged on the same values one after the other."""
 
@@ -87,10 +113,10 @@ class Answers:
 def made(op: Op, case: Case, tensor: str) -> bytes:
     """Values of an input that the op's `inputs` makes, as fp64."""
     if op.inputs is None:
-        raise bounds.BadReference(f"op {op.name}: {tensor} is made by inputs=, which is missing")
+        raise bounds.BadReference(f"{tensor} is made by inputs=, which is missing")
     rng = np.random.default_rng(case.seed % (1 << 63))
     sizes = {**case.axes, **{name: op.value(case, name) for name in op.attrs}}
-    found = op.inputs(rng, **{n: v for n, v in sizes.items() if n in _parameters(op.inputs)})
+    found = op.inputs(rng, **_taken(op.inputs, sizes))
     if not isinstance(found, dict) or tensor not in found:
         raise bounds.BadReference(f"op {op.name}: inputs= returns no {tensor}; it returns a dict of arrays by name")
     values = found[tensor]
@@ -99,14 +125,9 @@ def made(op: Op, case: Case, tensor: str) -> bytes:
     return np.ascontiguousarray(values, dtype="<f8").tobytes()
 
 
-def _parameters(function: Any) -> Any:
-    import inspect
-
+def _taken(function: Any, values: dict[str, Any]) -> dict[str, Any]:
+    """Those of the values that the function has parameters for."""
     parameters = inspect.signature(function).parameters
-    takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-
-    class All:
-        def __contains__(self, _: object) -> bool:
-            return True
-
-    return All() if takes_all else parameters
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return values
+    return {name: value for name, value in values.items() if name in parameters}

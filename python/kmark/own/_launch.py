@@ -7,7 +7,7 @@ from typing import Any, Callable
 from ..registry import Adapter, Case, Unsupported
 from ._arrays import Arrays
 from ._mutants import Mutant, Values, mutants
-from ._op import MUTANT, REFERENCE, Op
+from ._op import ABOUT_REFERENCE, MUTANT, REFERENCE, Op
 
 # What a mutant says when there is nothing to spoil.
 HARMLESS = "the mutant is harmless on this case"
@@ -17,7 +17,7 @@ def adapter(op: Op, name: str) -> Adapter:
     """Of the reference or a mutant by name; KeyError for any other."""
     if name == REFERENCE:
         bind: Callable[[Case, Any], Any] = lambda case, t: _reference(op, case, t)  # noqa: E731
-        about = "the reference, in the case's dtype"
+        about = ABOUT_REFERENCE
     elif name.startswith(MUTANT):
         mutant = mutants(op)[name[len(MUTANT) :]]
         bind = lambda case, t: _spoiled(op, mutant, case, t)  # noqa: E731
@@ -52,10 +52,12 @@ def _inputs(op: Op, t: Any) -> Values:
 
 
 def _reference(op: Op, case: Case, t: Any) -> Callable[[], Any]:
-    arguments = op.arguments(case, _inputs(op, t))
+    arrays, inputs = Arrays(op.library), _inputs(op, t)
 
     def launch() -> Any:
-        return outputs_of(op, op.reference(**arguments), arguments)
+        arguments = op.arguments(case, {name: arrays.accumulated(x) for name, x in inputs.items()})
+        found = outputs_of(op, op.reference(**arguments), arguments)
+        return {name: arrays.like(y, getattr(t, name)) for name, y in found.items()}
 
     return launch
 

@@ -1,4 +1,4 @@
-"""Mutants that every op can have, made of its reference: right answers, spoiled in one way that kernels are wrong in."""
+"""Mutants that every op can have, made of its reference: the right answer, spoiled in one way."""
 
 from __future__ import annotations
 

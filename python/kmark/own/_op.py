@@ -27,6 +27,7 @@ class Op:
     def __init__(
         self,
         reference: Function,
+        contract: str,
         *,
         name: Optional[str] = None,
         axes: Words = (),
@@ -41,14 +42,14 @@ class Op:
         self.name = name or reference.__name__.replace("_", "-")
         self.about = (inspect.getdoc(reference) or "an op of the user's").split("\n", 1)[0]
         self.dtypes, self.configs = _list(dtypes), _list(configs)
-        self.tensors: list[Tensor] = []
         self.attrs: dict[str, Any] = {}
         self._words: dict[str, list[str]] = {}
         self.axes = _list(axes)
-        self.impls: dict[str, registry.Adapter] = {}
-        self.mutants: dict[str, registry.Adapter] = {}
+        self.impls: dict[str, Function] = {}
+        self.mutants: dict[str, Function] = {}
         self.file = inspect.getsourcefile(reference) or ""
         try:
+            self.tensors = _words.contract(contract)
             self._read()
         except BadOp as why:
             raise BadOp(f"op {self.name}: {why}") from None
@@ -63,26 +64,26 @@ class Op:
         return f"<kmark.Op {self.name}: {', '.join(t.name for t in self.tensors)}>"
 
     def _read(self) -> None:
-        """Tensors, attributes and axes from the signature."""
-        signature = inspect.signature(self.reference)
+        """Attributes from the signature, axes from both."""
+        known = {t.name: t for t in self.tensors}
         free = []
-        for parameter in signature.parameters.values():
+        parameters = inspect.signature(self.reference).parameters
+        for name, parameter in parameters.items():
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-                raise BadOp(f"*{parameter.name}: a reference names all of its parameters")
-            annotation, has_default = parameter.annotation, parameter.default is not parameter.empty
-            if _words.is_text(annotation) and not has_default:
-                self.tensors.append(_words.tensor(parameter.name, annotation, "in"))
-            elif has_default:
-                self._attribute(parameter.name, parameter.default, annotation)
+                raise BadOp(f"*{name}: a reference names all of its parameters")
+            if name in known:
+                if known[name].role == "out":
+                    raise BadOp(f"{name} is an output: a reference returns it")
+            elif parameter.default is not parameter.empty:
+                self._attribute(name, parameter.default, parameter.annotation)
             else:
-                free.append(parameter.name)
-        if not self.tensors:
-            raise BadOp('no parameter says what tensor it is, as x: "m n" does')
-        returned = signature.return_annotation
-        if _words.is_text(returned):
-            self.tensors += _words.outputs(returned, self.tensors)
-        if not any(t.role != "in" for t in self.tensors):
-            raise BadOp('it does not say what it returns, as -> "y: m n" does')
+                free.append(name)
+        lost = [t.name for t in self.tensors if t.role != "out" and t.name not in parameters]
+        if lost:
+            raise BadOp(f"its reference has no parameter {lost[0]}")
+        made = [t.name for t in self.tensors if t.fill == "made"]
+        if made and self.inputs is None:
+            raise BadOp(f"{made[0]} is made, but there is no inputs= to make it")
         stated = bool(self.axes)
         for t in self.tensors:
             for word in _words.names(t.dims):
@@ -92,15 +93,16 @@ class Op:
                     self.axes.append(word)
         for word in free:
             if word not in self.axes:
-                raise BadOp(f"{word} is no tensor, axis or attribute; write what it is, or give it a default")
+                raise BadOp(
+                    f"{word} is no tensor or axis of '{self.name}'; put it into the contract or give it a default"
+                )
 
     def _attribute(self, name: str, default: Any, annotation: Any) -> None:
         if not isinstance(default, (bool, int, float, str)):
             raise BadOp(f"{name}: an attribute is a number, a flag or a word, not {default!r}")
         self.attrs[name] = default
         if isinstance(default, str):
-            text = annotation if not _words.is_text(annotation) else None
-            words = [str(w) for w in typing.get_args(text)] if text is not None else []
+            words = [str(w) for w in typing.get_args(annotation)]
             self._words[name] = words if default in words else [default]
 
     def impl(self, function: Optional[Function] = None, **options: Any) -> Any:
@@ -112,11 +114,11 @@ class Op:
         """Registers a function that is wrong on purpose: `kmark verify --mutants` must reject it."""
         return self._registered(self.mutants, function, options)
 
-    def _registered(self, where: dict[str, registry.Adapter], function: Optional[Function], options: Any) -> Any:
+    def _registered(self, where: dict[str, Function], function: Optional[Function], options: Any) -> Any:
         def register(function: Function) -> Function:
-            registered = registry.impl(op=self.name, **options)(function)
-            where[function.__name__] = registered.kmark_adapter
-            return registered
+            given = {"devices": ("cpu", "cuda"), "arrays": self.library, **options}
+            where[function.__name__] = registry.impl(op=self.name, **given)(function)
+            return function
 
         return register if function is None else register(function)
 
@@ -130,7 +132,7 @@ class Op:
         if isinstance(default, int):
             return {"name": name, "default": str(default), "kind": "integer"}
         if isinstance(default, float):
-            return {"name": name, "default": _number(default), "kind": "number"}
+            return {"name": name, "default": number(default), "kind": "number"}
         return {"name": name, "default": default, "kind": {"words": self._words[name]}}
 
     def describe(self, file: Optional[str] = None) -> dict[str, Any]:
@@ -138,9 +140,9 @@ class Op:
         from ._mutants import mutants
 
         every = ["cpu", "cuda"]
-        listed = [{"name": n, "about": a.about, "devices": list(a.devices)} for n, a in self.impls.items()]
-        listed.append({"name": REFERENCE, "about": "the reference, in the case's dtype", "devices": every})
-        wrong = [{"name": n, "about": a.about, "devices": list(a.devices)} for n, a in self.mutants.items()]
+        listed = [_listed(name, function) for name, function in self.impls.items()]
+        listed.append({"name": REFERENCE, "about": ABOUT_REFERENCE, "devices": every})
+        wrong = [_listed(name, function) for name, function in self.mutants.items()]
         wrong += [{"name": MUTANT + n, "about": m.about, "devices": every} for n, m in mutants(self).items()]
         return {
             "name": self.name, "about": self.about, "file": file or self.file, "hash": self.hash(),
@@ -163,14 +165,13 @@ class Op:
         text, default = case.attrs[name], self.attrs[name]
         return text == "yes" if isinstance(default, bool) else type(default)(text)
 
-    def cost(self) -> Optional[str]:
-        return self.flops
-
-    def verify(self, function: Function, *, case: Optional[str] = None, dtype: Optional[str] = None, **sizes: Any) -> Any:
+    def verify(
+        self, function: Function, *, case: Optional[str] = None, dtype: Optional[str] = None, **values: Any
+    ) -> Any:
         """Whether `function` is right, judged here and now. `case`: `"64x512"`; axes and attributes by name too."""
         from ._notebook import verify
 
-        return verify(self, function, case, dtype, sizes)
+        return verify(self, function, case, dtype, values)
 
     def run(self, *functions: Function, case: Optional[str] = None, dtype: Optional[str] = None, **options: Any) -> Any:
         """Verifies and times functions, in turns; without any, those of `impl`."""
@@ -181,31 +182,35 @@ class Op:
 
 # The reference itself as an impl, and what stands before the name of a mutant made of it.
 REFERENCE = "reference"
+ABOUT_REFERENCE = "the reference in the accumulator's precision, rounded once"
 MUTANT = "mutant."
 
 
-def op(function: Optional[Function] = None, **options: Any) -> Any:
+def op(contract: str, **options: Any) -> Callable[[Function], Op]:
     """Makes an op of its reference, a function in fp64.
 
-        @kmark.op(dtypes="bf16 f32", configs=["1024x4096"], flops="4*m*n")
-        def norm(x: "m n", w: "n normal(1,0.1)", eps=1e-5) -> "y: m n":
+        @kmark.op("x: m n, w: n normal(1,0.1) -> y: m n", dtypes="bf16 f32", configs=["1024x4096"])
+        def norm(x, w, eps=1e-5):
             return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * w
 
-    - A parameter with a text is a tensor: its sizes (axes, or expressions of them without blanks), a dtype if it is not
-      the case's, how its values are drawn (`rows`: normal, with zero, tiny, large and shifted rows among them; `normal(mean,std)`,
-      `uniform(low,high)`, `logits`, `constant(c)`, `index(n)`, `indptr(n)`, `made`), `inout` if it is changed.
-    - A parameter with a default is an attribute.
-    - Behind the arrow stand the outputs.
+    The contract names the tensors, outputs behind the arrow. Behind a name stand its sizes (axes, or expressions of
+    them without blanks), its dtype if it is not the case's, how its values are drawn, and `inout` if it is changed in
+    place. Values: `rows` (normal, with zero, tiny, large and shifted rows among them; where there are several sizes,
+    that is the default), `normal(mean,std)`, `uniform(low,high)`, `logits`, `zeros`, `ones`, `constant(c)`, `index(n)`,
+    `indptr(n)`, `made`. Parameters with a default are attributes, those without are tensors or axes.
 
     Options: `name`; `axes` in their order; `dtypes`; `configs`: sizes to run, in the order of axes; `flops`: an
     expression; `inputs(rng, **sizes)` returns the tensors whose values are `made`; `bound(expect, **arguments)` returns
-    the slack of every output instead of the derived one; `library`: numpy or torch, if it is not what the reference uses."""
-    if function is not None:
-        return Op(function, **options)
-    return lambda function: Op(function, **options)
+    the slack of every output instead of the derived one; `library`: numpy or torch, if the reference shows neither."""
+    return lambda reference: Op(reference, contract, **options)
 
 
-def _number(value: float) -> str:
+def _listed(name: str, function: Function) -> dict[str, Any]:
+    made: registry.Adapter = function.kmark_adapter  # type: ignore[attr-defined]
+    return {"name": name, "about": made.about, "devices": list(made.devices)}
+
+
+def number(value: float) -> str:
     """As suites write numbers: `1e-6`, not `1e-06`."""
     text = repr(value)
     if "e" in text:
@@ -247,13 +252,27 @@ def load(path: str) -> list[Op]:
     return found
 
 
-def main(path: str) -> int:
-    """Prints what a file says of its ops, for the host."""
+def _tried(ops: list[Op], text: str, path: str) -> None:
+    """Runs a case's reference; BadReference says what is wrong with it."""
+    from .. import _engine
+    from ._judge import Answer, tensors_of
+
+    case = registry.Case(text, "cpu")
+    op = next(o for o in ops if o.name == case.op)
+    axes, attrs = list(case.axes.items()), list(case.attrs.items())
+    _engine.own_case(json.dumps(op.describe(path)), case.dtype, axes, attrs, case.seed)
+    Answer(op, case, tensors_of(op, text), "cpu", runs=2)
+
+
+def main(path: str, cases: Sequence[str] = ()) -> int:
+    """Prints what a file says of its ops, for the host; runs their references on cases that it names."""
     out = sys.stdout
     sys.stdout = sys.stderr  # what the file prints is not ours
     try:
         ops = load(path)
         text = json.dumps([o.describe(path) for o in ops])
+        for case in cases:
+            _tried(ops, case, path)
     except Exception as error:  # a user's file may do anything
         where = ""
         trace = error.__traceback__
@@ -262,7 +281,8 @@ def main(path: str) -> int:
                 where = f" (line {trace.tb_lineno})"
             trace = trace.tb_next
         words = str(error).split("\n")[0]
-        print(words if isinstance(error, BadOp) else f"{type(error).__name__}: {words}{where}", file=sys.stderr)
+        ours = type(error).__name__ in ("BadOp", "BadReference")
+        print(words if ours else f"{type(error).__name__}: {words}{where}", file=sys.stderr)
         return 2
     out.write(text)
     return 0

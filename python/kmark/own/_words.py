@@ -1,9 +1,7 @@
-"""What is written behind a parameter: `"m n rows"`, `"n f32 normal(1,0.1)"`, `"n inout"`; and behind the arrow:
-`"y: m n, s: m f32"`."""
+"""The contract of an op as its author writes it: `x: m n rows, w: n f32 normal(1,0.1), p: n inout -> y: m n`."""
 
 from __future__ import annotations
 
-import ast
 import re
 from dataclasses import dataclass
 from typing import Any, Optional, Union
@@ -72,23 +70,31 @@ FILLS = ("zeros", "ones", "constant", "normal", "rows", "uniform", "index", "ind
 # How far the shifted one of rows lies from zero.
 SHIFT = 16.0
 # Words, each with what stands in its parentheses.
+_SIZE = re.compile(r"[\w+*/%(),-]+")
 _WORD = re.compile(r"[^\s()]+(?:\([^()]*\))*[^\s()]*")
 
 
-def is_text(annotation: Any) -> bool:
-    """Whether an annotation is ours. Where annotations are postponed, a text is a text in quotes."""
-    return isinstance(annotation, str)
+def contract(text: str) -> list[Tensor]:
+    """The tensors of `inputs -> outputs`; without an arrow, what is `inout` is the output."""
+    inside, arrow, outside = text.partition("->")
+    found = [_named(part, "in") for part in _parts(inside)]
+    if arrow:
+        found += [_named(part, "out") for part in _parts(outside)]
+    if not any(t.role != "in" for t in found):
+        raise BadOp(f"'{text}' has no output; write it like 'x: m n -> y: m n'")
+    return found
 
 
-def plain(annotation: str) -> str:
-    """Without the quotes that postponed annotations have around them."""
-    text = annotation.strip()
-    if text[:1] in "\"'":
-        try:
-            return str(ast.literal_eval(text))
-        except (SyntaxError, ValueError):
-            pass
-    return text
+def _parts(text: str) -> list[str]:
+    """Between commas that stand in no parentheses."""
+    return [part.strip() for part in re.split(r",(?![^()]*\))", text) if part.strip()]
+
+
+def _named(part: str, role: str) -> Tensor:
+    name, colon, words = part.partition(":")
+    if not colon or not name.strip().isidentifier():
+        raise BadOp(f"'{part}' is no tensor; write it like 'x: m n'")
+    return tensor(name.strip(), words, role)
 
 
 def tensor(name: str, text: str, role: str) -> Tensor:
@@ -96,7 +102,7 @@ def tensor(name: str, text: str, role: str) -> Tensor:
     dims: list[str] = []
     dtype: Optional[str] = None
     fill: Optional[Fill] = None
-    for word in _WORD.findall(plain(text)):
+    for word in _WORD.findall(text):
         head, _, rest = word.partition("(")
         if word in DTYPES:
             dtype = word
@@ -112,33 +118,17 @@ def tensor(name: str, text: str, role: str) -> Tensor:
                 raise BadOp(f"{name}: '{word}' is not how {head} is written")
             if role == "out":
                 raise BadOp(f"{name}: an output has no values to draw ('{word}')")
-        elif dtype is None and fill is None and re.fullmatch(r"[\w+*/%()-]+", word):
+        elif dtype is None and fill is None and _SIZE.fullmatch(word):
             dims.append(word)
         else:
-            raise BadOp(f"{name}: cannot read '{word}'; sizes come first, then a dtype, then {', '.join(FILLS)} or inout")
+            known = ", ".join(FILLS)
+            raise BadOp(f"{name}: cannot read '{word}'; sizes come first, then a dtype, then {known} or inout")
     made = Tensor(name, role, dims or ["1"], dtype, fill)
     if fill is None and role != "out":
         if not made.is_float:
             raise BadOp(f"{name}: say which whole numbers: index(n), indptr(n), constant(c) or made")
         made.fill = _fill("rows" if len(dims) > 1 else "normal", [])
     return made
-
-
-def outputs(text: str, inputs: list[Tensor]) -> list[Tensor]:
-    """Those behind the arrow. A name alone is an input that is changed in place."""
-    found = []
-    for part in plain(text).split(","):
-        name, colon, rest = part.strip().partition(":")
-        name = name.strip()
-        known = next((t for t in inputs if t.name == name), None)
-        if known is not None:
-            if known.role != "inout":
-                raise BadOp(f"{name}: an input that is changed is written with inout")
-            continue
-        if not colon or not name:
-            raise BadOp(f"write an output as 'y: m n', not '{part.strip()}'")
-        found.append(tensor(name, rest, "out"))
-    return found
 
 
 _NAME = re.compile(r"[A-Za-z_]\w*")

@@ -1,34 +1,36 @@
 //! What an author of a CUDA kernel needs to know of an op: what the compiler sees before the first line, and a file to
 //! start from.
 
+use crate::error::{Error, Result};
 use kmark_core::case::{Case, DEFAULT_SEED};
 use kmark_core::dtype::DType;
 use kmark_device::cuda::{For, prelude};
 use kmark_ops::Entry;
 use std::fmt::Write;
 
-/// The op's first default case, in bf16 where it has that.
-fn example(e: &Entry) -> Case {
-    let sizes = e.op.default_configs[0].split('x').map(|n| n.parse().expect("sizes are numbers"));
-    let axes = e.op.axes.iter().map(|a| a.name.to_string()).zip(sizes).collect();
+/// The op's first default case, in bf16 where it has that. A user's op may have none, or one that is no case.
+fn example(e: &Entry) -> Result<Case> {
+    let mut config = e.op.default_configs.first().map_or("", |c| c).split('x');
+    let size = |word: Option<&str>| word.and_then(|w| w.parse().ok()).unwrap_or(64);
+    let axes = e.op.axes.iter().map(|a| (a.name.to_string(), size(config.next()))).collect();
     let dtype = if e.op.dtypes.contains(&DType::Bf16) { DType::Bf16 } else { e.op.dtypes[0] };
-    e.op.case(dtype, &axes, &Default::default(), DEFAULT_SEED).expect("default shapes are cases")
+    e.op.case(dtype, &axes, &Default::default(), DEFAULT_SEED).map_err(Error::usage)
 }
 
 /// Types, attributes and arguments as the compiler sees them, for the op's first default case.
-pub fn signature(e: &Entry) -> String {
-    let case = example(e);
+pub fn signature(e: &Entry) -> Result<String> {
+    let case = example(e)?;
     let text = prelude(e.op, &case, &[], For::Kernel).expect("no constants are asked for");
     let mut out = format!("// {}: {}\n// As for case {}; kernels are\n", e.op.name, e.op.about, case.id);
     out.push_str("//     extern \"C\" __global__ void NAME(const __grid_constant__ Args a)\n");
     out.push_str(&text);
     out.push('\n');
-    out
+    Ok(out)
 }
 
 /// A file that compiles and runs, and is rejected until its body computes something.
-pub fn template(e: &Entry) -> String {
-    let case = example(e);
+pub fn template(e: &Entry) -> Result<String> {
+    let case = example(e)?;
     let tensors = e.op.tensors(&case);
     let out = tensors.iter().find(|t| t.role.is_output()).expect("an op has outputs").name;
     let axes: Vec<&str> = e.op.axes.iter().map(|a| a.name).collect();
@@ -74,5 +76,5 @@ pub fn template(e: &Entry) -> String {
     ));
     line("    }".into());
     line("}".into());
-    text
+    Ok(text)
 }

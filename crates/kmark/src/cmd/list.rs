@@ -5,6 +5,7 @@ use crate::cli::{self, ListArgs, ListWhat};
 use crate::device::{Choice, gpus};
 use crate::env;
 use crate::error::{Error, Result};
+use crate::own;
 use crate::plan::cases;
 use crate::python;
 use crate::report::short;
@@ -51,11 +52,11 @@ pub struct Listing {
 pub fn run(args: ListArgs) -> Result<u8> {
     let listing = match args.what {
         ListWhat::Ops { template: Some(op), .. } => {
-            print(&kernels::template(find(&op)?))?;
+            find(&op)?.into_iter().try_for_each(|e| print(&kernels::template(e)?))?;
             return Ok(0);
         }
         ListWhat::Ops { ops, signature: true, .. } => {
-            chosen(&ops)?.into_iter().try_for_each(|e| print(&kernels::signature(e)))?;
+            chosen(&ops)?.into_iter().try_for_each(|e| print(&kernels::signature(e)?))?;
             return Ok(0);
         }
         ListWhat::Ops { ops, .. } => list_ops(chosen(&ops)?),
@@ -137,13 +138,17 @@ fn lines(table: &Table) -> String {
     table.lines().map(|l| l.trim_end().to_string() + "\n").collect()
 }
 
-fn find(op: &str) -> Result<&'static Entry> {
+/// An op by name, or all of a user's file.
+fn find(op: &str) -> Result<Vec<&'static Entry>> {
+    if own::is_file(op) {
+        return Ok(own::load(op)?.into_iter().filter_map(|own| kmark_ops::find(&own.name)).collect());
+    }
     let names = kmark_ops::OPS.iter().map(|e| e.op.name);
-    kmark_ops::find(op).ok_or_else(|| Error::usage(unknown("op", op, names)))
+    kmark_ops::find(op).map(|e| vec![e]).ok_or_else(|| Error::usage(unknown("op", op, names)))
 }
 
 fn finds(ops: &[String]) -> Result<Vec<&'static Entry>> {
-    ops.iter().map(|op| find(op)).collect()
+    ops.iter().map(|op| find(op)).collect::<Result<Vec<_>>>().map(|found| found.concat())
 }
 
 fn list_ops(entries: Vec<&'static Entry>) -> Listing {
@@ -197,7 +202,13 @@ fn impls(entries: &[&'static Entry]) -> Listing {
     let mut list = Listing::new(&["op", "impl", "hash", "about"]);
     for e in entries {
         let adapters = python::catalogue().unwrap_or_default().iter().filter(|a| a.op == e.op.name);
-        for i in e.impls().chain(adapters.map(|a| a as &dyn Impl)) {
+        let own = ["cpu", "cuda"].into_iter().flat_map(|device| own::impls_of(e.op.name, device));
+        let mut seen = Vec::new();
+        for i in e.impls().chain(adapters.map(|a| a as &dyn Impl)).chain(own) {
+            if seen.contains(&i.name()) {
+                continue;
+            }
+            seen.push(i.name());
             let hash = i.hash();
             let json = json!({"op": e.op.name, "impl": i.name(), "hash": hash, "about": i.about()});
             list.push(&[e.op.name, i.name(), &hash, &i.about()], json);

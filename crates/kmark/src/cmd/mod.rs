@@ -2,6 +2,7 @@
 
 mod ahead;
 pub mod baselines;
+mod blind;
 pub mod build;
 pub mod collect;
 pub mod compare;

@@ -10,7 +10,7 @@ use crate::log::{self, Log};
 use crate::plan::{Plan, Planned, plan};
 use crate::report::{self, Options, RunData, against::noise};
 use crate::store::{Loaded, Store};
-use crate::{env, provenance, units};
+use crate::{env, own, provenance, units};
 use kmark_core::record::{Mode, Record, SCHEMA, family};
 use kmark_core::run::{Gpu, Run, Settings};
 use kmark_device::last_words;
@@ -33,6 +33,7 @@ pub fn run_plan(args: RunArgs, mut plan: Plan) -> Result<u8> {
     let start = Instant::now();
     let settings = settings(&args.measure, &plan)?;
     check_baseline(&args.measure, &plan)?;
+    own::try_references(plan.items.iter().map(|p| &p.case))?;
     let mut run = describe(&args, &settings, &plan)?;
     let dir = args.out.clone().map_or_else(default_dir, Ok)?;
     let (mut store, earlier) = Store::open(&dir, &run, args.resume)?;

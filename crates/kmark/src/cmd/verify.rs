@@ -17,6 +17,7 @@ use kmark_device::cuda::LAUNCH_FAILED;
 use kmark_device::{Fault, Impl};
 use kmark_ops::mutants;
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 #[derive(Serialize)]
 struct Line {
@@ -51,6 +52,7 @@ pub fn run(args: VerifyArgs) -> Result<u8> {
         grade: args.selection.grade.into(),
         baseline: None,
     };
+    own::try_references(plan.items.iter().map(|p| &p.case))?;
     let _ahead = Ahead::start(&args.selection, plan.device());
     let mut workers = Workers::new(plan.device(), false);
     let deadlines = Deadlines::of(args.selection.deadline);
@@ -79,17 +81,32 @@ pub fn run(args: VerifyArgs) -> Result<u8> {
         progress.done(|| format!("{}  {checked} of {} checked, {bad} bad", planned.case.id, lines.len() - start));
     }
     progress.end();
+    let blind =
+        if args.mutants { super::blind::proposals(&mut bench, &plan.items, &missed(&lines)) } else { Vec::new() };
     let bad: Vec<&Line> = lines.iter().filter(|l| l.bad).collect();
     if args.json {
         print(&to_json(&lines))?;
     } else if !args.quiet {
         super::print_text(&words(&lines, &bad, args.mutants, args.verbose))?;
+        super::print_text(&blind.iter().map(|line| format!("{line}\n")).collect::<String>())?;
     }
     Ok(match (args.mutants, bad.is_empty()) {
         (true, true) => 0,
         (true, false) => WRONG_ANSWER,
         (false, _) => super::end(lines.iter().map(|l| (l.status, l.message.as_str())), args.selection.strict),
     })
+}
+
+/// Mutants of users' ops that were taken for right, by op and name, with the first case where they were.
+fn missed(lines: &[Line]) -> BTreeMap<(String, String), String> {
+    let mut found = BTreeMap::new();
+    for line in lines.iter().filter(|l| l.bad && l.status == Status::Ok) {
+        let op = line.case.split('/').next().unwrap_or("");
+        if kmark_core::own::find(op).is_some() {
+            found.entry((op.to_string(), line.impl_name.clone())).or_insert_with(|| line.case.clone());
+        }
+    }
+    found
 }
 
 /// What is checked of a case; of a mutant also what the gate must say.

@@ -11,6 +11,7 @@ mod gpus;
 mod history;
 mod lists;
 mod merge;
+mod own;
 mod python;
 mod reports;
 mod resume;
