@@ -16,12 +16,13 @@ from . import _native
 
 _native.load()
 
-from ._work import Work, WrongResult  # noqa: E402  (the compiled part must be found first)
+from ._runs import load  # noqa: E402  (the compiled part must be found first)
+from ._work import Work, WrongResult  # noqa: E402
 from .closeness import Closeness, close  # noqa: E402
 from .harness import Harness  # noqa: E402
 from .own import Op, op  # noqa: E402
 from .registry import Case, Unsupported, impl  # noqa: E402
-from .results import Comparison, Result, Results, Visit  # noqa: E402
+from .results import Comparison, Failure, Result, Results, Visit  # noqa: E402
 
 if TYPE_CHECKING:
     __version__: str
@@ -30,6 +31,7 @@ __all__ = [
     "Case",
     "Closeness",
     "Comparison",
+    "Failure",
     "Harness",
     "Op",
     "Result",
@@ -41,6 +43,7 @@ __all__ = [
     "__version__",
     "close",
     "impl",
+    "load",
     "op",
 ]
 

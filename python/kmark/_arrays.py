@@ -22,7 +22,7 @@ def is_numpy(value: Any) -> bool:
 
 def is_torch(value: Any) -> bool:
     torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor)
+    return torch is not None and isinstance(value, getattr(torch, "Tensor", ()))
 
 
 def is_array(value: Any) -> bool:

@@ -44,9 +44,24 @@ def percentile(samples: Sequence[float], q: float) -> float:
     return float(_load().percentile(list(samples), q))
 
 
-def verdict(base: tuple[list[list[float]], float], new: tuple[list[list[float]], float]) -> Verdict:
-    found: Verdict = _load().verdict(base, new)
+def verdict(
+    base: tuple[list[list[float]], float], new: tuple[list[list[float]], float], across: Optional[str] = None
+) -> Verdict:
+    """`across`: the kind of device, where the two took no turns."""
+    found: Verdict = _load().verdict(base, new, across)
     return found
+
+
+def append_run(folder: str, run: str, records: list[str]) -> None:
+    _load().append_run(folder, run, records)
+
+
+def load_runs(path: str) -> list[dict[str, Any]]:
+    return list(_load().load_runs(path))
+
+
+def compare_runs(base: list[str], new: list[str], threshold: float) -> dict[str, Any]:
+    return dict(_load().compare_runs(base, new, threshold))
 
 
 def judge(got: Any, dtype: str, expect: Any, slack: Any, **more: Any) -> dict[str, Any]:

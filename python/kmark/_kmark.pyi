@@ -49,9 +49,20 @@ class Session:
 def percentile(samples: list[float], q: float) -> float:
     """`q` lies between 0 and 1."""
 
-def verdict(base: tuple[list[list[float]], float], new: tuple[list[list[float]], float]) -> Verdict:
-    """Compares two functions that took turns, each by its visits (two in a row are those of one round) and the
-    median that is shown for it."""
+def verdict(
+    base: tuple[list[list[float]], float], new: tuple[list[list[float]], float], across: str | None = None
+) -> Verdict:
+    """Compares two functions, each by its visits (two in a row are those of one round) and the time that is shown for
+    it. `across`: the kind of device, where they took no turns."""
+
+def append_run(folder: str, run: str, records: list[str]) -> None:
+    """Adds records to the run in `folder`, or begins one; all as JSON. ValueError for what does not fit."""
+
+def load_runs(path: str) -> list[dict[str, Any]]:
+    """`name`, `run` and `records` of the runs at `path`."""
+
+def compare_runs(base: list[str], new: list[str], threshold: float) -> dict[str, Any]:
+    """As `kmark compare --format json` has it."""
 
 class Judged(TypedDict):
     """One output held against what is expected. Of the worst element `index` (flat), what was `got`, `expected` and

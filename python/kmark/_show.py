@@ -12,12 +12,20 @@ Comparison = Result = Results = Any
 
 #: A time below so many empty launches says more about launching than about the function.
 LAUNCH_BOUND = 3
+#: Where a call of an empty Python function takes more than this share of a time, readers are told.
+CALL_SHARE = 0.03
 
 
 def notes(r: Result) -> list[str]:
-    found = [] if r.verified else ["unverified: no check was given"]
-    empty = r.calibration.get("empty_launch_ns")
-    if empty and r.mode != "graph" and r.time_ns < LAUNCH_BOUND * empty:
+    remarks = list(r.remarks)
+    known = r.verified or any(remark.startswith("unverified") for remark in remarks)
+    found = remarks if known else ["unverified: no check was given", *remarks]
+    call, empty = r.calibration.get("empty_call_ns"), r.calibration.get("empty_launch_ns")
+    if call:
+        if call > CALL_SHARE * r.time_ns:
+            share = _units.percent(min(1.0, call / r.time_ns))
+            found.append(f"calling an empty function takes {_units.time(call)}, {share} of this time")
+    elif empty and r.mode != "graph" and r.time_ns < LAUNCH_BOUND * empty:
         found.append(f"an empty launch alone takes {_units.time(empty)}")
     held = [v for v in r.visits if (v.conditions or {}).get("throttled")]
     if 2 * sum(v.samples for v in held) > len(r.samples_ns):
@@ -30,7 +38,7 @@ def result_text(r: Result) -> str:
     rates = [text for text in _rates(r) if text]
     parts = [f"{r.label}: {_units.time(r.time_ns)} ± {_units.percent(r.precision)}", *rates]
     where = f"{len(r.samples_ns)} samples, {r.mode}, {r.device.get('name', '?')}"
-    return " · ".join([*parts, where, *(notes(r) or ["verified"])])
+    return " · ".join([*parts, where, *(["verified"] if r.verified else []), *notes(r)])
 
 
 def _flop_unit(results: Iterable[Result]) -> tuple[float, str]:
@@ -53,14 +61,17 @@ def _rows(results: Results) -> tuple[list[str], list[list[str]], list[Optional[C
     axes = list(dict.fromkeys(k for r in results for k in r.point))
     flops = _flop_unit(results)
     rates = ["GB/s", flops[1], "items/s"]
-    heads = ["name", *axes, "time", "±", "p95", *rates, "checked", "× base", "verdict"]
+    cases = [r.case for r in results]
+    heads = ["case", "name", *axes, "time", "±", "p95", *rates, "checked", "× base", "verdict"]
     compared = [results.comparison(r) for r in results]
     rows = []
     for r, c in zip(results, compared):
         point = [str(r.point.get(k, "")) for k in axes]
         times = [_units.time(r.time_ns), _units.percent(r.precision), _units.time(r.p95)]
         speeds = [text.split(" ")[0] for text in _rates(r, flops)]
-        rows.append([r.name, *point, *times, *speeds, "yes" if r.verified else "no", *_verdict(c)])
+        case = r.case if len(set(cases)) > 1 else ""
+        checked = "yes" if r.verified else "no"
+        rows.append([case, r.name, *point, *times, *speeds, checked, *_verdict(c)])
     kept = [i for i in range(len(heads)) if any(row[i] for row in rows)]
     return [heads[i] for i in kept], [[row[i] for i in kept] for row in rows], compared
 
@@ -72,10 +83,10 @@ def _verdict(c: Optional[Comparison]) -> list[str]:
 
 
 def results_text(results: Results) -> str:
-    if not len(results) and not results.skipped:
+    if not len(results) and not results.skipped and not results.failed:
         return "no results"
     heads, rows, _ = _rows(results)
-    left = {"name", "verdict", "checked"}
+    left = {"case", "name", "verdict", "checked"}
     widths = [max(len(row[i]) for row in [heads, *rows]) for i in range(len(heads))]
 
     def line(cells: Sequence[str]) -> str:
@@ -88,7 +99,8 @@ def results_text(results: Results) -> str:
 
 def _footer(results: Results) -> list[str]:
     """What the cells do not say."""
-    lines = [f"skipped: {name}: {why}" for name, why in results.skipped]
+    lines = [f"skipped: {one.label}: {one.message}" for one in results.skipped]
+    lines += [f"failed: {one}" for one in results.failed]
     for r in results:
         lines += [f"{r.label}: {note}" for note in notes(r) if not note.startswith("unverified")]
     unverified = sum(not r.verified for r in results)
@@ -104,7 +116,7 @@ def record(r: Result, c: Optional[Comparison]) -> dict[str, Any]:
     low, high = r.ci
     clock = _engine.percentile(r.clock_mhz, 0.5) if r.clock_mhz else None
     row: dict[str, Any] = {
-        "name": r.name, "time_ns": r.time_ns, "low_ns": low, "high_ns": high, "median_ns": r.p50,
+        "case": r.case, "name": r.name, "time_ns": r.time_ns, "low_ns": low, "high_ns": high, "median_ns": r.p50,
         "mean_ns": r.mean, "std_ns": r.std,
         "min_ns": r.min, "max_ns": r.max, "p90_ns": r.p90, "p95_ns": r.p95, "p99_ns": r.p99,
         "samples": len(r.samples_ns), "gbps": r.gbps, "tflops": r.tflops, "items_per_s": r.items_per_s,
@@ -145,7 +157,7 @@ def result_html(r: Result) -> str:
 
 def results_html(results: Results) -> str:
     heads, rows, compared = _rows(results)
-    left = {"name", "verdict", "checked"}
+    left = {"case", "name", "verdict", "checked"}
     colours = {"faster": "#16a34a", "slower": "#dc2626"}
 
     def cell(tag: str, head: str, text: str, style: str = "") -> str:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import inspect
 import math
 import numbers
 import time
+import traceback
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Callable, Iterator, NamedTuple, Optional, Union
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional, Union
 
+from . import _arrays, _spoil
 from .closeness import Closeness
-from .results import Result, Visit
+from .results import Failure, Result, Scalar, Visit
 
 Function = Callable[[], Any]
 Check = Callable[..., Any]
@@ -25,9 +29,14 @@ class Work(NamedTuple):
     """A function with what is known about it.
 
     `flops`, `bytes`, `items` are per call and give rates. `check` looks at what the function did: it gets
-    what the function returned if it takes an argument, and says no by returning False or raising. `setup`
-    makes the inputs ready again before each check and each visit (not before each call), outside the timed
-    interval."""
+    what the function returned if it takes an argument, and says no by returning False or raising
+    (`kmark.close` makes one). `setup` makes the inputs ready again before each check and each visit (not before
+    each call), outside the timed interval.
+
+    `outputs` are the arrays that the function writes, one or several. Before each call that is checked they get
+    wrong values, so that a function that does nothing is found. Without `outputs`, arrays that functions
+    returned get them, and are put back afterwards (`outputs=[]`: none). A check without an argument looks at
+    something that only `outputs` or `setup` can spoil: without either the result counts as unverified."""
 
     fn: Function
     flops: Optional[float] = None
@@ -35,6 +44,7 @@ class Work(NamedTuple):
     items: Optional[float] = None
     check: Optional[Check] = None
     setup: Optional[Function] = None
+    outputs: Any = None
 
 
 Workable = Union[Function, Work, "tuple[Any, ...]"]
@@ -53,6 +63,8 @@ def work_of(value: Workable, name: str, common: Optional[Work] = None) -> Work:
             fields[what] = getattr(common, what)
     for what in ("flops", "bytes", "items"):
         fields[what] = _amount(fields.get(what), what, name)
+    if fields.get("outputs") is not None:
+        fields["outputs"] = _listed(fields["outputs"], name)
     work = Work(**fields)
     _callable(work, name)
     return work
@@ -68,6 +80,14 @@ def _callable(work: Work, name: str) -> None:
     for what in ("check", "setup"):
         if getattr(work, what) is not None and not callable(getattr(work, what)):
             raise TypeError(f"{name}: {what} must be a function, not {_short(getattr(work, what))}")
+
+
+def _listed(outputs: Any, name: str) -> list[Any]:
+    several = isinstance(outputs, (list, tuple)) and not _arrays.is_array(outputs)
+    arrays = list(outputs) if several else [outputs]
+    for array in arrays:
+        _spoil.must_be_array(array, f"{name}: outputs")
+    return arrays
 
 
 def name_of(fn: Any, default: str = "") -> str:
@@ -118,16 +138,29 @@ def named(label: str) -> Iterator[None]:
         raise
 
 
+UNSPOILED = "unverified: what its check looks at may have been there before; outputs= (or setup=) spoils it first"
+
+
+def failure(error: BaseException, name: str, case: str, place: Mapping[str, Scalar]) -> Failure:
+    """What is kept of a function that raised: a line, and where it came from."""
+    status = "wrong" if isinstance(error, WrongResult) else "crashed"
+    line = str(error) if status == "wrong" else f"{type(error).__name__}: {error}".rstrip(": ")
+    told = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    return Failure(name, case, place, status, line.split("\n", 1)[0], told)
+
+
 @dataclass
 class Turn:
-    """One function and what was seen of it so far."""
+    """One function and what was seen of it so far. `returned` is shared by all that take turns."""
 
     name: str
     label: str
     work: Work
+    returned: _spoil.Returned
     samples_ns: list[float] = field(default_factory=list)
     clock_mhz: list[float] = field(default_factory=list)
     visits: list[Visit] = field(default_factory=list)
+    stop: Optional[str] = None
     spent_ns: int = 0
     first_call_ns: Optional[float] = None
 
@@ -136,40 +169,69 @@ class Turn:
             with named(self.label):
                 self.work.setup()
 
+    def spoil(self) -> None:
+        for array in self.work.outputs or ():
+            _spoil.spoil(array)
+
     def first(self) -> None:
         """The first call, which may compile, and the check of what it did."""
-        self.ready()
-        with named(self.label):
-            start = time.perf_counter_ns()
-            value = self.work.fn()
-            self.first_call_ns = float(time.perf_counter_ns() - start)
-        self._check(value, "before timing")
+        self.returned.note(self._checked_call("before timing"))
 
     def check_again(self) -> None:
         """A check without arguments looks at what the last timed call left; one with, at another call."""
-        value = None
         if self._wants_value():
+            self._checked_call("after timing")
+        else:
+            self._check(None, "after timing", 0)
+
+    def _checked_call(self, when: str) -> Any:
+        with contextlib.ExitStack() as stack:
+            spoils = self.work.outputs is None and self._wants_value()
+            spoiled = stack.enter_context(self.returned.spoiled()) if spoils else 0
+            self.spoil()
             self.ready()
             with named(self.label):
+                start = time.perf_counter_ns()
                 value = self.work.fn()
-        self._check(value, "after timing")
+                if self.first_call_ns is None:
+                    self.first_call_ns = float(time.perf_counter_ns() - start)
+            self._check(value, when, spoiled)
+            return value
 
     def _wants_value(self) -> bool:
         return self.work.check is not None and _arguments(self.work.check, unknown=1) > 0
 
-    def _check(self, value: Any, when: str) -> None:
+    def _check(self, value: Any, when: str, spoiled: int) -> None:
         check = self.work.check
         if check is None:
             return
         with named(self.label):
             said = check(value) if self._wants_value() else check()
             if said is not None and not bool(said):
-                raise WrongResult(f"{self.label}: the check {when} returned {_short(said)}; a wrong result has no time")
+                why = "; arrays that were returned before had been spoiled: setup= restores inputs" if spoiled else ""
+                raise WrongResult(
+                    f"{self.label}: the check {when} returned {_short(said)}; a wrong result has no time{why}"
+                )
+
+    @property
+    def verified(self) -> bool:
+        w = self.work
+        return w.check is not None and (self._wants_value() or bool(w.outputs) or w.setup is not None)
 
     def result(self, settings: dict[str, Any], common: dict[str, Any]) -> Result:
         w = self.work
+        remarks = (UNSPOILED,) if w.check is not None and not self.verified else ()
         return Result(
-            self.name, tuple(self.samples_ns), tuple(self.visits), verified=w.check is not None,
-            flops=w.flops, bytes=w.bytes, items=w.items, clock_mhz=tuple(self.clock_mhz),
-            first_call_ns=self.first_call_ns, settings=settings, **common,
+            self.name, tuple(self.samples_ns), tuple(self.visits), verified=self.verified,
+            flops=w.flops, bytes=w.bytes, items=w.items, clock_mhz=tuple(self.clock_mhz), stop=self.stop,
+            first_call_ns=self.first_call_ns, remarks=remarks, hash=_hash(w.fn), settings=settings, **common,
         )  # fmt: skip
+
+
+def _hash(fn: Callable[..., Any]) -> str:
+    """Changes with the text of the function; nothing where there is none."""
+    try:
+        text = inspect.getsource(inspect.unwrap(fn))
+    except (OSError, TypeError):
+        return ""
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

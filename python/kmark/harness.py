@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import itertools
 import pathlib
-import re
 import secrets
+import threading
 import time
 from datetime import datetime, timezone
-from typing import Any, Callable, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Iterable, Mapping, Optional, Sequence, Union
 
-from . import _caller, _engine, _files, _units
-from ._work import Check, Function, Turn, Work, Workable, name_of, named, work_of
+from . import _caller, _engine, _runs, _spoil, _units
+from ._work import Check, Function, Turn, Work, Workable, failure, name_of, named, work_of
 from .registry import Unsupported
-from .results import Comparison, Path, Result, Results, Scalar, Visit
+from .results import Comparison, Failure, Path, Result, Results, Scalar, Visit
+
+#: Two functions that are timed at once disturb each other.
+_ONE_AT_A_TIME = threading.RLock()
 
 
 class Harness:
@@ -29,12 +32,16 @@ class Harness:
     - `mode`: "cold" (nothing in the cache; default on a GPU), "hot" (launch after launch; default on the
       CPU), on a GPU also "graph" and "e2e" (the host's clock, from the call to the end of a wait).
     - `budget`: sampling time per function, "200ms", "1s" or seconds; it ends earlier when the time's 95 %
-      interval is narrower than `precision`. `min_samples` and `max_samples` bound each visit; the same number
-      twice fixes it.
+      interval is narrower than `precision`, but not before each visit has `min_samples`; `max_samples` are the
+      most of a visit. The same number twice is taken in every visit, whatever the budget.
     - `rounds`: in each, every function is visited twice. More rounds sharpen verdicts faster than more
       budget.
     - `warmup`: until times are steady, or as long as you say.
-    - `out`: a folder in which every result is kept as a JSON file of its own.
+    - `out`: the folder of a run, as `kmark run` makes it, in which every result is kept at once; `kmark.load`,
+      `kmark report` and `kmark compare` read it. `overwrite` replaces a run that is there.
+
+    `last` are the results of the last call, as far as it came: what a sweep had measured before Ctrl-C, for
+    instance. Functions are timed one at a time, by whichever thread.
 
     On a GPU, functions must launch on one stream, must not wait for it, and are timed by events on it. It is
     `stream` if given, torch's current stream if torch is imported, CUDA's default stream otherwise. Calls are
@@ -65,15 +72,25 @@ class Harness:
             raise ValueError(f"samples: 1 <= min ({min_samples}) <= max ({max_samples}) does not hold")
         self.precision, self.rounds = precision, rounds
         self.min_samples, self.max_samples = min_samples, max_samples
-        self.out, self.overwrite = None if out is None else pathlib.Path(out), overwrite
+        self.out = None if out is None else pathlib.Path(out)
+        if self.out is not None:
+            _runs.make_room(self.out, overwrite, go_on=True)
+        self.last = Results([])
         self._follows_torch = stream is None
         if stream is None:
             device, stream = _caller.stream(device)
         self.stream, self._opened = stream, device
-        self._session = _engine.session(device, stream)
+        self._of_thread = threading.local()
         self.device = dict(self._session.device)
         self.calibration = dict(self._session.calibration)
         self.mode = _caller.mode(mode, self.device["kind"], self.stream)
+
+    @property
+    def _session(self) -> Any:
+        """Of this thread, which opens and calibrates its own."""
+        if not hasattr(self._of_thread, "session"):
+            self._of_thread.session = _engine.session(self._opened, self.stream)
+        return self._of_thread.session
 
     def __repr__(self) -> str:
         return f"<kmark.Harness on {self.device['name']}, {self.mode}, {self.rounds} rounds>"
@@ -88,14 +105,19 @@ class Harness:
         items: Optional[float] = None,
         check: Optional[Check] = None,
         setup: Optional[Function] = None,
+        outputs: Any = None,
+        case: Optional[str] = None,
     ) -> Result:
-        """One function. Without `check` the result says that it is unverified.
+        """One function. Without `check` the result says that it is unverified; `kmark.Work` tells what the
+        keywords mean. `case` names the work in tables and files; it is the function's name unless given.
 
-        h.measure(lambda: np.add(a, b, out=c), "add", bytes=3 * a.nbytes, check=lambda: (c == a + b).all())
+        h.measure(lambda: np.add(a, b, out=c), "add", bytes=3 * a.nbytes, check=lambda y: kmark.close(y, a + b))
         """
         name = name_of(fn) if name is None else name
-        work = work_of(Work(fn, flops, bytes, items, check, setup), name)
-        return self._turns({name: work})[0]
+        work = work_of(Work(fn, flops, bytes, items, check, setup, outputs), name)
+        self.last = Results([])
+        self.last = Results(self._turns({name: work}, case or name))
+        return self.last[0]
 
     def versus(
         self,
@@ -107,16 +129,22 @@ class Harness:
         items: Optional[float] = None,
         check: Optional[Check] = None,
         setup: Optional[Function] = None,
+        outputs: Any = None,
+        case: Optional[str] = None,
     ) -> Results:
         """Several functions that do the same work, in turns and balanced order, so that drift hits all alike;
         each is also compared with itself. `base` (default: the first) is what verdicts refer to. What is
         given here holds for every function that says no other: `{"a": f, "b": kmark.Work(g, check=other)}`.
+        Each is checked by itself: what another one wrote or returned is spoiled before (`kmark.Work`).
+        `case` names the work; the names of the functions do unless it is given.
         """
         if base is not None and base not in functions:
             raise ValueError(f"base: none is named '{base}'; there are {', '.join(functions)}")
-        common = Work(lambda: None, flops, bytes, items, check, setup)
+        common = Work(lambda: None, flops, bytes, items, check, setup, outputs)
         works = {name: work_of(value, name, common) for name, value in functions.items()}
-        return Results(self._turns(works), base)
+        self.last = Results([], base)
+        self.last = Results(self._turns(works, case or _joined(works)), base)
+        return self.last
 
     def compare(self, base: Union[Workable, Result], new: Union[Workable, Result], **what: Any) -> Comparison:
         """Is `new` faster than `base`? Keywords are those of `versus`. Two results are compared as they are.
@@ -137,70 +165,117 @@ class Harness:
     def sweep(
         self,
         make: Union[Callable[..., Workable], Mapping[str, Callable[..., Workable]]],
-        grid: Mapping[str, Sequence[Any]],
+        grid: Mapping[str, Iterable[Any]],
         name: Optional[str] = None,
         *,
         base: Optional[str] = None,
     ) -> Results:
         """Every combination of the grid. `make(**point)` returns the function, or `(fn, flops, bytes)`, or a
         `Work`; it may raise `kmark.Unsupported("why")` to leave a point out. Several makers by name take
-        turns at each point.
+        turns at each point. `name` names the work.
+
+        A function that raises, or whose check says no, is in `failed` of the results with its traceback, and the
+        sweep goes on; if nothing could be measured, its exception is raised. Ctrl-C ends it: `last` of the
+        harness has what was measured until then.
 
         def make(m, n):
             x, y = np.ones((m, n)), np.empty((m, n))
             return lambda: np.exp(x, out=y), None, 2 * x.nbytes
         h.sweep(make, {"m": [1, 4096], "n": [4096, 7168]}, "exp")
         """
+        several = isinstance(make, Mapping)
         makers = dict(make) if isinstance(make, Mapping) else {name_of(make) if name is None else name: make}
         if base is not None and base not in makers:
             raise ValueError(f"base: none is named '{base}'; there are {', '.join(makers)}")
-        for axis, values in grid.items():
-            if isinstance(values, str) or not list(values):
-                raise ValueError(f"grid: '{axis}' needs a list of values, not {values!r}")
-        results, skipped = Results([], base), []
-        for values in itertools.product(*grid.values()):
-            point = dict(zip(grid, values))
-            place = {axis: _caller.scalar(value) for axis, value in point.items()}
-            works = {}
-            for label, maker in makers.items():
-                full = _label(label, place)
-                try:
-                    with named(full):
-                        works[label] = work_of(maker(**point), full)
-                except Unsupported as why:
-                    skipped.append((full, str(why)))
-            if works:
-                results = results + Results(self._turns(works, place))
-        results.skipped = skipped
-        return results
+        axes = {axis: list(values) if not isinstance(values, str) else [] for axis, values in grid.items()}
+        for axis, values in axes.items():
+            if not values:
+                raise ValueError(f"grid: '{axis}' needs a list of values, not {grid[axis]!r}")
+        case = name if name is not None and several else _joined(makers)
+        self.last, first = Results([], base), None
+        try:
+            for values in itertools.product(*axes.values()):
+                point = dict(zip(axes, values))
+                found, error = self._at(makers, point, case, base)
+                self.last, first = self.last + found, first or error
+        except KeyboardInterrupt as stopped:
+            if hasattr(stopped, "add_note"):
+                stopped.add_note(f"kmark: {len(self.last)} results until then are in `last` of the harness")
+            raise
+        if not len(self.last) and first is not None:
+            raise first
+        return self.last
 
-    def _turns(self, works: Mapping[str, Work], point: Optional[Mapping[str, Scalar]] = None) -> list[Result]:
-        """All of them checked, then timed in turns, then checked again."""
+    def _at(
+        self, makers: Mapping[str, Callable[..., Workable]], point: Mapping[str, Any], case: str, base: Optional[str]
+    ) -> tuple[Results, Optional[BaseException]]:
+        """One point of a sweep: what was measured, refused or failed there, and the first that was raised."""
+        place = {axis: _caller.scalar(value) for axis, value in point.items()}
+        works: dict[str, Work] = {}
+        skipped: list[Failure] = []
+        raised: dict[str, BaseException] = {}
+        for label, maker in makers.items():
+            full = _label(label, place)
+            try:
+                with named(full):
+                    works[label] = work_of(maker(**point), full)
+            except Unsupported as why:
+                skipped.append(Failure(label, case, place, "unsupported", str(why)))
+            except Exception as error:
+                raised[label] = error
+        results = self._turns(works, case, place, raised, skipped) if works else []
+        failed = [failure(error, label, case, place) for label, error in raised.items()]
+        if not works:
+            self._keep([], failed, skipped)
+        return Results(results, base, skipped, failed), next(iter(raised.values()), None)
+
+    def _turns(
+        self,
+        works: Mapping[str, Work],
+        case: str,
+        point: Optional[Mapping[str, Scalar]] = None,
+        raised: Optional[dict[str, BaseException]] = None,
+        skipped: Sequence[Failure] = (),
+    ) -> list[Result]:
+        """All of them checked, then timed in turns, then checked again. Who raises is put into `raised`, where that is
+        given, and takes no more turns."""
         if not works:
             raise ValueError("no functions to measure")
-        self._same_stream()
-        place = dict(point or {})
-        taken = [Turn(name, _label(name, place), work) for name, work in works.items()]
-        files = self._files(taken)
-        started, group = datetime.now(timezone.utc).isoformat(timespec="milliseconds"), secrets.token_hex(4)
-        for turn in taken:
-            turn.first()
-        key = secrets.randbits(64)
-        for round_ in range(self.rounds):
-            spent = [t.spent_ns for t in taken]
-            for at in _engine.turns(self.rounds, self.budget_ns, key, round_, spent):
-                self._visit(taken[at], round_)
-        for turn in taken:
-            self._close(turn)
-        common: dict[str, Any] = {
-            "mode": self.mode, "device": self.device, "calibration": self.calibration,
-            "environment": _caller.environment(),
-            "started": started, "group": group, "point": place,
-        }  # fmt: skip
-        results = [turn.result({**self._settings(), "place": i}, common) for i, turn in enumerate(taken)]
-        for file, result in zip(files, results):
-            result.save(file, overwrite=self.overwrite)
-        return results
+        with _ONE_AT_A_TIME:
+            self._same_stream()
+            place, returned = dict(point or {}), _spoil.Returned()
+            taken = [Turn(name, _label(name, place), work, returned) for name, work in works.items()]
+            self._refuse_known(case, place, taken)
+            started, group = datetime.now(timezone.utc).isoformat(timespec="milliseconds"), secrets.token_hex(4)
+
+            def step(turn: Turn, do: Callable[[], None]) -> None:
+                if raised is not None and turn.name in raised:
+                    return
+                try:
+                    do()
+                except Exception as error:
+                    if raised is None:
+                        raise
+                    raised[turn.name] = error
+
+            for turn in taken:
+                step(turn, turn.first)
+            key = secrets.randbits(64)
+            for round_ in range(self.rounds):
+                spent = [t.spent_ns for t in taken]
+                for at in _engine.turns(self.rounds, self.budget_ns, key, round_, spent):
+                    step(taken[at], lambda at=at, round_=round_: self._visit(taken[at], round_))  # type: ignore[misc]
+            for turn in taken:
+                step(turn, lambda turn=turn: self._close(turn))  # type: ignore[misc]
+            common: dict[str, Any] = {
+                "case": case, "mode": self.mode, "device": self.device, "calibration": self.calibration,
+                "environment": _caller.environment(),
+                "started": started, "group": group, "point": place,
+            }  # fmt: skip
+            whole = [turn for turn in taken if not raised or turn.name not in raised]
+            results = [turn.result(self._settings(), common) for turn in whole]
+            self._keep(results, [failure(e, name, case, place) for name, e in (raised or {}).items()], skipped)
+            return results
 
     def _visit(self, turn: Turn, round_: int) -> None:
         start = time.perf_counter_ns()
@@ -211,6 +286,7 @@ class Harness:
     def _close(self, turn: Turn) -> None:
         """One more timed call, beyond the rounds, and the check of it: others may have written since."""
         if turn.work.check is not None:
+            turn.spoil()
             self._sample(turn, self.rounds, 0, 1, 1, 0)
             turn.check_again()
 
@@ -228,22 +304,23 @@ class Harness:
             )
         turn.samples_ns += seen["samples_ns"]
         turn.clock_mhz += seen["clock_mhz"]
-        turn.visits.append(Visit(round_, len(seen["samples_ns"]), seen["stop"], seen["conditions"]))
+        turn.stop = seen["stop"]
+        turn.visits.append(Visit(round_, len(seen["samples_ns"]), seen["conditions"]))
 
     def _settings(self) -> dict[str, Any]:
         names = ("budget_ns", "precision", "rounds", "warmup_ns", "min_samples", "max_samples")
         return {name: getattr(self, name) for name in names}
 
-    def _files(self, taken: Sequence[Turn]) -> list[pathlib.Path]:
-        """Where results will be kept; known, and free, before any time is spent."""
+    def _refuse_known(self, case: str, place: Mapping[str, Scalar], taken: Sequence[Turn]) -> None:
+        """A run has each function of a case once; known before any time is spent."""
+        if self.out is not None:
+            _runs.refuse_known(self.out, case, place, [turn.name for turn in taken], self.mode)
+
+    def _keep(self, results: Sequence[Result], failed: Sequence[Failure], skipped: Sequence[Failure]) -> None:
         if self.out is None:
-            return []
-        files = [self.out / (re.sub(r"[^\w.=+-]+", "_", turn.label) + ".json") for turn in taken]
-        for at, file in enumerate(files):
-            if file in files[:at]:
-                raise ValueError(f"two functions would be kept in {file}; give them names that differ in letters")
-            _files.refuse_existing(file, self.overwrite)
-        return files
+            return
+        like = _runs.Setting(self.mode, self.device, self.calibration, self._settings(), _caller.environment())
+        _runs.append(self.out, [*results, *failed, *skipped], like)
 
     def _same_stream(self) -> None:
         """Launches elsewhere would not be timed at all."""
@@ -257,3 +334,9 @@ class Harness:
 
 def _label(name: str, place: Mapping[str, Scalar]) -> str:
     return " ".join([name, *(f"{axis}={value}" for axis, value in place.items())])
+
+
+def _joined(names: Iterable[str]) -> str:
+    """What functions that do the same work are called together."""
+    text = ",".join(names)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -134,7 +134,13 @@ class Adapter:
         return self.contract(case) if callable(self.contract) else self.contract
 
 
+#: Of the package, by op and name.
 ADAPTERS: dict[tuple[str, str], Adapter] = {}
+#: Of users' files, in the order in which they were registered.
+REGISTERED: list[tuple[str, Adapter]] = []
+
+DEVICES = ("cpu", "cuda")
+ARRAYS = ("torch", "numpy", "dlpack")
 
 
 def impl(
@@ -142,59 +148,111 @@ def impl(
     *,
     op: Optional[str] = None,
     about: str = "",
-    devices: Sequence[str] = ("cuda",),
-    arrays: str = "torch",
-    strided: bool = False,
+    devices: Union[str, Sequence[str], None] = None,
+    arrays: Optional[str] = None,
+    strided: Optional[bool] = None,
     contract: Contract = None,
 ) -> Callable[[Function], Function]:
     """Makes a function an impl of an op.
 
     A function `f(case, t)` binds: it prepares what can be prepared once and returns the function that is timed. One
     whose parameters are named like the op's tensors, axes or attributes is itself called for every launch; what it
-    returns are the op's outputs, unless it took them as parameters and wrote them.
+    returns are the op's outputs, unless it took them as parameters and wrote them. A parameter with a default may be
+    named as it likes.
 
-    `name` is the function's unless given, `op` that of the file for adapters of ours. `devices` says where it runs,
-    `arrays` what it takes ("torch", "numpy", or "dlpack" for anything with `__dlpack__`), `strided` that any strides
-    will do, and `contract` where it differs from what the op asks."""
+    `name` is the function's unless given, `op` that of the file for adapters of ours. `devices` says where it runs
+    (default: "cuda"), `arrays` what it takes ("torch", the default, "numpy", or "dlpack" for anything with
+    `__dlpack__`), `strided` that any strides will do, and `contract` where it differs from what the op asks.
+
+    A function without this decorator runs on any device, takes any strides, and gets torch tensors, or NumPy arrays if
+    its file imports numpy and not torch."""
+    places = ("cuda",) if devices is None else (devices,) if isinstance(devices, str) else tuple(devices)
+    unknown = [place for place in places if place not in DEVICES]
+    if unknown or not places:
+        raise ValueError(f"impl: devices are {' and '.join(DEVICES)}, not {', '.join(map(repr, unknown)) or 'none'}")
+    if arrays is not None and arrays not in ARRAYS:
+        raise ValueError(f"impl: arrays='{arrays}' is none of {', '.join(ARRAYS)}")
 
     def register(function: Function) -> Function:
         of = op or function.__module__.rsplit(".", 1)[-1].replace("_", "-")
-        made = adapter_of(function, of, name or function.__name__)
+        made = adapter_of(function, of, name or _name(function))
         made.about = about or made.about
-        made.devices, made.arrays, made.strided, made.contract = tuple(devices), arrays, strided, contract
-        if name is None:
-            function.kmark_adapter = made  # type: ignore[attr-defined]
+        made.devices, made.arrays, made.strided = places, arrays or "torch", bool(strided)
+        made.contract = contract
+        if not function.__module__.startswith(f"{__package__}.impls."):
+            REGISTERED.append((function.__module__, made))
             return function
-        key = (of, name)
+        key = (of, made.name)
         if key in ADAPTERS:
-            raise ValueError(f"{of} has two impls named {name}")
+            raise ValueError(f"{of} has two impls named {made.name}")
         ADAPTERS[key] = made
         return function
 
     return register
 
 
-def adapter_of(function: Function, op: str, name: str) -> Adapter:
-    """An adapter of a plain function: on any device, with torch tensors where there is torch."""
-    parameters = list(inspect.signature(function).parameters)
-    bind = function if parameters[:2] == ["case", "t"] else by_name(function, parameters)
+def adapter_of(function: Function, op: str, name: str, file: Optional[str] = None) -> Adapter:
+    """An adapter of a plain function, which lies in `file` if it does not say so itself: on any device."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} does not tell its parameters; write a function around it that has them") from None
+    bind = function if [p.name for p in parameters][:2] == ["case", "t"] else by_name(function, parameters)
     about = (inspect.getdoc(function) or "").split("\n", 1)[0]
-    arrays = "torch" if importlib.util.find_spec("torch") else "numpy"
-    return Adapter(op, name, about, bind, ("cpu", "cuda"), arrays, True, None, _hash(function))
+    source = file or _file(function)
+    return Adapter(op, name, about, bind, DEVICES, arrays_of(source), True, None, _hash(function, source))
 
 
-def by_name(function: Function, parameters: list[str]) -> Callable[[Case, Any], Launch]:
-    """Binds a function whose parameters are tensors, axes and attributes."""
+def arrays_of(file: Optional[str]) -> str:
+    """What functions of a file take: NumPy arrays if it imports numpy and not torch, or if there is no torch."""
+    imported = set(_imported(pathlib.Path(file).read_text(encoding="utf-8"))) if file else set()
+    tops = {module.split(".")[0] for module in imported}
+    if "numpy" in tops and "torch" not in tops:
+        return "numpy"
+    return "torch" if "torch" in tops or importlib.util.find_spec("torch") else "numpy"
+
+
+def _name(function: Function) -> str:
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def _file(function: Function) -> Optional[str]:
+    try:
+        return inspect.getsourcefile(inspect.unwrap(function))
+    except TypeError:
+        return None
+
+
+def by_name(function: Function, parameters: Sequence[inspect.Parameter]) -> Callable[[Case, Any], Launch]:
+    """Binds a function whose parameters are tensors, axes and attributes; what has a default may be neither."""
 
     def bind(case: Case, t: Any) -> Launch:
-        values = [value_of(case, t, parameter) for parameter in parameters]
+        values: list[Any] = []
+        named: dict[str, Any] = {}
+        skipped = False
+        for p in parameters:
+            if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+                continue
+            if p.default is not p.empty and not is_known(case, t, p.name):
+                skipped = True
+            elif p.kind is p.KEYWORD_ONLY or (skipped and p.kind is p.POSITIONAL_OR_KEYWORD):
+                named[p.name] = value_of(case, t, p.name)
+            else:
+                values.append(value_of(case, t, p.name))
 
         def launch() -> Any:
+            return function(*values, **named)
+
+        def launch_in_order() -> Any:
             return function(*values)
 
-        return launch
+        return launch if named else launch_in_order
 
     return bind
+
+
+def is_known(case: Case, t: Any, name: str) -> bool:
+    return name in vars(t) or name in case.axes or name in case.attrs
 
 
 def value_of(case: Case, t: Any, name: str) -> Any:
@@ -217,11 +275,20 @@ def value_of(case: Case, t: Any, name: str) -> Any:
     return text
 
 
-def _hash(function: Callable[..., Any]) -> str:
+def _hash(function: Callable[..., Any], file: Optional[str]) -> str:
     """Changes with the text of the file that holds the function, and of all that it imports from beside itself."""
-    file = inspect.getsourcefile(function)
     texts = b"\0".join(name.encode() + b"\0" + text for name, text in _sources(file)) if file else b""
-    return hashlib.blake2b(texts + function.__qualname__.encode(), digest_size=8).hexdigest()
+    qualified = str(getattr(function, "__qualname__", _name(function)))
+    return hashlib.blake2b(texts + qualified.encode(), digest_size=8).hexdigest()
+
+
+def _imported(text: Union[str, bytes]) -> Iterator[str]:
+    """Modules that a text imports, wherever it does."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level < 2:
+            yield from [node.module] if node.module else [name.name for name in node.names]
 
 
 @functools.cache
@@ -234,16 +301,9 @@ def _sources(file: str) -> list[tuple[str, bytes]]:
         if path in found or not path.is_file():
             continue
         found[path] = path.read_bytes()
-        for node in ast.walk(ast.parse(found[path])):
-            if isinstance(node, ast.Import):
-                modules = [name.name for name in node.names]
-            elif isinstance(node, ast.ImportFrom) and node.level < 2:
-                modules = [node.module] if node.module else [name.name for name in node.names]
-            else:
-                continue
-            for module in modules:
-                beside = path.parent.joinpath(*module.split("."))
-                open_paths += [beside.with_suffix(".py"), beside / "__init__.py"]
+        for module in _imported(found[path]):
+            beside = path.parent.joinpath(*module.split("."))
+            open_paths += [beside.with_suffix(".py"), beside / "__init__.py"]
     return sorted((path.name, text) for path, text in found.items())
 
 

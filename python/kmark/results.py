@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-import pathlib
 import statistics
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Iterator, Mapping, Optional, Sequence, Union, overload
 
-from . import _engine, _files, _show, _units
+from . import _engine, _show, _units
 
 Path = Union[str, "os.PathLike[str]"]
 Scalar = Union[int, float, str, bool, None]
@@ -22,18 +21,39 @@ class Visit:
 
     round: int
     samples: int
-    stop: str
     conditions: Optional[Mapping[str, Any]] = None
 
 
 @dataclass(frozen=True)
+class Failure:
+    """A function without a time at a point of a sweep, or of a run: refused (`status` "unsupported" or "unavailable"),
+    wrong, crashed. `message` is one line, `traceback` what Python said of it."""
+
+    name: str
+    case: str
+    point: Mapping[str, Scalar]
+    status: str
+    message: str
+    traceback: str = field(default="", repr=False)
+    #: The run and the record that it was read from.
+    origin: Any = field(default=None, repr=False, compare=False)
+
+    @property
+    def label(self) -> str:
+        return _label(self.name, self.point)
+
+    def __str__(self) -> str:
+        return f"{self.label}: {self.status}: {self.message}"
+
+
+@dataclass(frozen=True, repr=False)
 class Result:
     """One function's times. Samples are per launch, in ns, in the order of measuring; outliers stay.
 
     r = kmark.Harness().measure(step, "step", bytes=3 * a.nbytes)
     r.time_ns, r.ci, r.p99, r.gbps
-    r.save("step.json")
-    print(r.compare("last-week.json"))
+    r.save("runs/today")
+    print(r.compare("runs/last-week"))
     """
 
     name: str
@@ -45,6 +65,8 @@ class Result:
     flops: Optional[float] = None
     bytes: Optional[float] = None
     items: Optional[float] = None
+    #: What is computed: functions of one case do the same work. An op, in runs of `kmark run`.
+    case: str = ""
     #: Where in a sweep this is.
     point: Mapping[str, Scalar] = field(default_factory=dict)
     #: The processor's clock at each sample; empty where it cannot be read.
@@ -57,11 +79,18 @@ class Result:
     environment: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     started: str = ""
+    #: What ended the last visit: precision, budget, samples.
+    stop: Optional[str] = None
+    #: Of the function's text, where there is one.
+    hash: str = ""
+    remarks: tuple[str, ...] = ()
+    #: The run and the record that it was read from.
+    origin: Any = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if not self.samples_ns:
             raise ValueError(f"{self.name} has no samples")
-        if not all(math.isfinite(ns) and ns >= 0 for ns in self.samples_ns):
+        if not all(math.isfinite(ns) and ns > 0 for ns in self.samples_ns):
             raise ValueError(f"{self.name} has samples that are no durations")
         if sum(v.samples for v in self.visits) != len(self.samples_ns):
             raise ValueError(f"the visits of {self.name} do not add up to its {len(self.samples_ns)} samples")
@@ -171,7 +200,7 @@ class Result:
     @property
     def label(self) -> str:
         """The name with its place in a sweep."""
-        return " ".join([self.name, *(f"{k}={v}" for k, v in self.point.items())])
+        return _label(self.name, self.point)
 
     @property
     def notes(self) -> list[str]:
@@ -179,18 +208,28 @@ class Result:
         return _show.notes(self)
 
     def compare(self, base: Union[Result, Path]) -> Comparison:
-        """This against `base`, a result or the file of one. Only results that took turns (`Harness.versus`)
-        get a verdict; between others the machine may have changed, and the ratio is shown as ambiguous."""
-        return _compare(base if isinstance(base, Result) else Result.load(base), self)
+        """This against `base`, a result, or the same function of the same case in a run that was saved. Results that
+        took turns (`Harness.versus`) are compared by their rounds; for others, what a machine differs from run to run
+        is allowed for, as `kmark compare` does."""
+        if isinstance(base, Result):
+            return _compare(base, self)
+        from ._runs import load
 
-    def save(self, path: Path, *, overwrite: bool = False) -> None:
-        """Writes JSON; folders are made. A file that is there is kept unless `overwrite=True`."""
-        _files.write(path, _files.one(asdict(self)), overwrite)
+        found = [r for r in load(base) if (r.name, r.case, dict(r.point), r.mode) == self._key]
+        if len(found) != 1:
+            raise ValueError(f"{os.fspath(base)}: {len(found) or 'no'} results like '{self.label}' of '{self.case}'")
+        return _compare(found[0], self)
 
-    @classmethod
-    def load(cls, path: Path) -> Result:
-        """Reads what `save` wrote. ValueError names the file and what is wrong with it."""
-        return _files.read(path, lambda content: _result(_files.fields_of_one(content)))
+    @property
+    def _key(self) -> tuple[str, str, dict[str, Scalar], str]:
+        return self.name, self.case, dict(self.point), self.mode
+
+    def save(self, folder: Path, *, overwrite: bool = False) -> None:
+        """Writes the folder of a run with this result alone; as `Results.save`."""
+        Results([self]).save(folder, overwrite=overwrite)
+
+    def __repr__(self) -> str:
+        return f"<kmark.Result {self}>"
 
     def __str__(self) -> str:
         return _show.result_text(self)
@@ -230,12 +269,19 @@ class Comparison:
         return f"{self.new} is {self.ratio:.3f}× as fast as {self.base}{enclosed}: {self.verdict}, {why}"
 
 
+def _label(name: str, point: Mapping[str, Scalar]) -> str:
+    return " ".join([name, *(f"{k}={v}" for k, v in point.items())])
+
+
 def _compare(base: Result, new: Result) -> Comparison:
     note = _not_comparable(base, new)
     if note:
         ratio = base.time_ns / new.time_ns if new.time_ns else math.nan
         return Comparison(base.label, new.label, ratio, None, None, None, "ambiguous", note)
-    found = _engine.verdict((base.in_pairs(), base.time_ns), (new.in_pairs(), new.time_ns))
+    in_turns = bool(base.group) and base.group == new.group
+    found = _engine.verdict(
+        (base.in_pairs(), base.time_ns), (new.in_pairs(), new.time_ns), None if in_turns else base.device["kind"]
+    )
     interval = found["low"], found["high"]
     return Comparison(base.label, new.label, found["ratio"], *interval, found["sees"], found["verdict"])
 
@@ -248,8 +294,6 @@ def _not_comparable(base: Result, new: Result) -> str:
         return f"other clocks, {base.mode} and {new.mode}"
     if dict(base.point) != dict(new.point):
         return "other points of the sweep"
-    if not base.group or base.group != new.group:
-        return "not measured in turns (Harness.versus does that)"
     return ""
 
 
@@ -261,14 +305,19 @@ class Results(Sequence[Result]):
         pandas.DataFrame(rs.to_records())
 
     `base` names the one that others are held against, within each group; the first, if none is named.
-    `skipped` are points of a sweep that were refused, with the reason."""
+    `skipped` are points of a sweep that were refused, `failed` those that raised or were wrong, with the reason."""
 
     def __init__(
-        self, results: Sequence[Result], base: Optional[str] = None, skipped: Sequence[tuple[str, str]] = ()
+        self,
+        results: Sequence[Result],
+        base: Optional[str] = None,
+        skipped: Sequence[Failure] = (),
+        failed: Sequence[Failure] = (),
     ) -> None:
         self._results = list(results)
         self.base = base
         self.skipped = list(skipped)
+        self.failed = list(failed)
 
     @overload
     def __getitem__(self, key: Union[int, str]) -> Result: ...
@@ -292,7 +341,8 @@ class Results(Sequence[Result]):
         return iter(self._results)
 
     def __add__(self, other: Results) -> Results:
-        return Results([*self, *other], self.base, [*self.skipped, *other.skipped])
+        rest = [*self.skipped, *other.skipped], [*self.failed, *other.failed]
+        return Results([*self, *other], self.base, *rest)
 
     def where(self, **point: Scalar) -> Results:
         """Those at a point of a sweep: `where(m=4096)`."""
@@ -324,38 +374,25 @@ class Results(Sequence[Result]):
         """The same with another base."""
         if base not in {r.name for r in self}:
             raise KeyError(f"none is named '{base}'; there are {', '.join(dict.fromkeys(r.name for r in self))}")
-        return Results(self._results, base, self.skipped)
+        return Results(self._results, base, self.skipped, self.failed)
 
     def to_records(self) -> list[dict[str, Any]]:
         """One flat dict per result, for pandas, csv or json."""
         return [_show.record(r, self.comparison(r)) for r in self]
 
-    def save(self, path: Path, *, overwrite: bool = False) -> None:
-        """Writes all of them into one JSON file."""
-        rows = [asdict(r) for r in self]
-        _files.write(path, _files.several(rows, self.base, self.skipped), overwrite)
+    def save(self, folder: Path, *, overwrite: bool = False) -> None:
+        """Writes the folder of a run, as `kmark run --out` does: `kmark.load`, `kmark report`, `kmark compare` and
+        `kmark merge` read it. What is there is kept unless `overwrite=True`. Results of other devices or settings are
+        other runs: save them apart."""
+        from ._runs import save
 
-    @classmethod
-    def load(cls, path: Path) -> Results:
-        """Reads a file that `save` wrote, or a folder of results (`Harness(out=…)`), oldest first."""
-        folder = pathlib.Path(path)
-        if not folder.is_dir():
-            return _files.read(path, _several)
-        # Sorting is stable, and a group shares its start: the order of measuring settles the rest.
-        found = [Result.load(file) for file in _files.result_files(folder)]
-        return Results(sorted(found, key=lambda r: (r.started, r.group, r.settings.get("place", 0))))
+        save(folder, self, overwrite)
 
     def __str__(self) -> str:
         return _show.results_text(self)
 
+    def __repr__(self) -> str:
+        return f"<kmark.Results of {len(self)}>\n{self}"
+
     def _repr_html_(self) -> str:
         return _show.results_html(self)
-
-
-def _result(fields: dict[str, Any]) -> Result:
-    return Result(**{**fields, "visits": tuple(Visit(**visit) for visit in fields["visits"])})
-
-
-def _several(content: Mapping[str, Any]) -> Results:
-    rows, base, skipped = _files.fields_of_several(content)
-    return Results([_result(row) for row in rows], base, skipped)

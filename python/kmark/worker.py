@@ -67,15 +67,18 @@ class Adapters:
         own = next((v for v in vars(module).values() if isinstance(v, Op) and v.name == case.op), None)
         if own is not None and (function == REFERENCE or function.startswith(MUTANT)):
             return adapter(own, function)
+        registered = [made for of, made in registry.REGISTERED if of == module.__name__ and made.name == function]
+        for made in registered:
+            if made.op == case.op:
+                return made
+        if registered:
+            raise Unsupported(f"{function} is an impl of {registered[0].op}, not of {case.op}")
         chosen = getattr(module, function, None)
         if chosen is None:
             raise AttributeError(f"{path} has no function {function}")
-        made: Optional[Adapter] = getattr(chosen, "kmark_adapter", None)
-        if made is None:
-            return registry.adapter_of(chosen, case.op, name)
-        if made.op != case.op:
-            raise Unsupported(f"{function} is an impl of {made.op}, not of {case.op}")
-        return made
+        if not callable(chosen):
+            raise TypeError(f"{function} in {path} is no function, but {type(chosen).__name__}")
+        return registry.adapter_of(chosen, case.op, name, path)
 
     def own(self, name: str) -> Op:
         """An op of the file that this process judges."""
@@ -157,7 +160,7 @@ def to_array(tensor: Any, kind: str) -> Any:
 
 def receipt(adapter: Adapter) -> str:
     """Interpreter and versions of what the adapter's worker has loaded, for the record."""
-    parts = [f"Python {platform.python_version()}"]
+    parts = [f"Python {platform.python_version()} ({sys.executable})"]
     for module, package in PACKAGES.items():
         if module in sys.modules:
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import pathlib
 import random
@@ -37,7 +38,9 @@ def turns(rounds: int, budget_ns: int, key: int, round_: int, spent_ns: list[int
 
 
 def verdict(
-    base_and_time: tuple[list[list[float]], float], new_and_time: tuple[list[list[float]], float]
+    base_and_time: tuple[list[list[float]], float],
+    new_and_time: tuple[list[list[float]], float],
+    across: Optional[str] = None,
 ) -> dict[str, Any]:
     base, new = base_and_time[0], new_and_time[0]
     assert len(base) % 2 == 0 and len(new) % 2 == 0, "visits come in pairs"
@@ -48,7 +51,7 @@ def verdict(
     if min(len(base), len(new)) < 4:
         ratio = math.exp(level(base) - level(new)) if base and new else math.nan
         return {"verdict": "ambiguous", "ratio": ratio, "low": ratio, "high": ratio, "sees": None}
-    difference, limit = level(base) - level(new), 0.01
+    difference, limit = level(base) - level(new), 0.05 if across else 0.01
     word = "faster" if difference > limit else "slower" if difference < -limit else "same"
     ends = math.exp(difference - limit), math.exp(difference + limit)
     return {
@@ -70,7 +73,7 @@ class Session:
         self.device = {"kind": self.kind, "name": f"Fake {self.kind.upper()}", "id": f"{self.kind}-0"}
         self.calibration = {
             "clock_step_ns": 1.0, "empty_launch_ns": 30.0, "known_launch_ratio": 1.0, "timer_ratio": 1.0,
-            "cold_over_hot": None,
+            **({"empty_call_ns": 100.0} if self.kind == "cpu" else {}),
         }  # fmt: skip
 
     def visit(self, function: Callable[[], Any], **asked: Any) -> dict[str, Any]:
@@ -89,6 +92,21 @@ class Session:
         }
 
 
+def append_run(folder: str, run: str, records: list[str]) -> None:
+    """The files of a run, without the checks of the compiled part."""
+    path = pathlib.Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    (path / "run.json").write_text(run)
+    with (path / "records.jsonl").open("a") as file:
+        file.writelines(record + "\n" for record in records)
+
+
+def load_runs(path: str) -> list[dict[str, Any]]:
+    folder = pathlib.Path(path)
+    records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
+    return [{"name": path, "run": json.loads((folder / "run.json").read_text()), "records": records}]
+
+
 def module() -> types.ModuleType:
     made = types.ModuleType("kmark._kmark")
     for name, value in {
@@ -96,6 +114,8 @@ def module() -> types.ModuleType:
         "percentile": percentile,
         "verdict": verdict,
         "turns": turns,
+        "append_run": append_run,
+        "load_runs": load_runs,
         "Session": Session,
     }.items():
         setattr(made, name, value)

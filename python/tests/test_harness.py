@@ -65,7 +65,7 @@ class Measuring(Faked):
         self.assertRegex(r.started, r"^20\d\d-\d\d-\d\dT.*\+00:00$")
         with self.raises(ValueError, "write 0.95, not 95"):
             r.percentile(95)
-        self.assertRegex(str(r), r"^f: 1.00 µs ± .*GB/s.*1.99 TFLOP/s.*Fake CPU.*verified$")
+        self.assertRegex(str(r), r"^f: 1.00 µs ± .*GB/s.*1.99 TFLOP/s.*Fake CPU · verified")
 
     def test_nothing_is_silently_called_right(self) -> None:
         r = kmark.Harness().measure(taking(1000), "f")
@@ -97,7 +97,7 @@ class Measuring(Faked):
             h.measure(fn, "sum", check=raising)
         self.assertIn("'sum'", "".join(getattr(caught.exception, "__notes__", [str(caught.exception)])))
         self.assertTrue(h.measure(fn, "sum", check=lambda v, limit=11: v < limit).verified)
-        self.assertTrue(h.measure(fn, "sum", check=lambda: None).verified)
+        self.assertTrue(h.measure(fn, "sum", check=lambda: None, setup=lambda: None).verified)
 
     def test_exceptions_of_the_function_keep_their_kind_and_get_its_name(self) -> None:
         def broken() -> None:
@@ -221,13 +221,16 @@ class Comparing(Faked):
         with self.raises(kmark.WrongResult, "wrong: the check after timing"):
             kmark.Harness().versus({"wrong": wrong, "right": right}, check=lambda: out[0] == 1)
 
-    def test_results_that_took_no_turns_get_no_verdict(self) -> None:
+    def test_results_that_took_no_turns_are_held_apart_by_more(self) -> None:
         h = kmark.Harness()
-        h.measure(taking(1000), "f").save(self.folder / "base.json")
-        c = h.measure(taking(500), "f").compare(self.folder / "base.json")
+        h.measure(taking(1000), "f").save(self.folder / "base")
+        c = h.measure(taking(500), "f").compare(self.folder / "base")
         self.assertAlmostEqual(c.speedup, 2)
-        self.assertEqual((c.verdict, c.low, c.sees), ("ambiguous", None, None))
-        self.assertIn("not measured in turns", str(c))
+        self.assertEqual(c.verdict, "faster")
+        wider = h.measure(taking(970), "f").compare(self.folder / "base")
+        self.assertEqual(wider.verdict, "same", "what a machine differs from run to run is allowed for")
+        with self.raises(ValueError, "no results like 'g' of 'g'"):
+            h.measure(taking(500), "g").compare(self.folder / "base")
         hot, cold = h.measure(taking(1), "f"), kmark.Harness(mode="cold").measure(taking(1), "f")
         self.assertIn("cold and hot", hot.compare(cold).note)
 
@@ -246,6 +249,7 @@ class Comparing(Faked):
         self.assertEqual([r.label for r in results], ["exp m=1 n=x", "exp m=1 n=y", "exp m=2 n=x", "exp m=2 n=y"])
         self.assertEqual(len(results.skipped), 2)
         self.assertIn("skipped: exp m=3 n=x: three is odd", str(results))
+        self.assertEqual((results.skipped[0].status, results.skipped[0].point), ("unsupported", {"m": 3, "n": "x"}))
         self.assertEqual(results.comparisons, [])
         self.assertEqual(len(results.where(m=2)), 2)
         self.assertEqual(results["exp m=2 n=y"].bytes, 16)

@@ -208,7 +208,9 @@ pub struct Record {
     pub case: String,
     pub op: String,
     pub axes: IndexMap<String, u64>,
-    pub dtype: DType,
+    /// Absent where it is no op of ours: a function of the user's that was timed from Python.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub dtype: Option<DType>,
     pub attrs: IndexMap<String, String>,
     /// Inputs and outputs; `*` marks a tensor changed in place.
     pub contract: String,
@@ -241,6 +243,9 @@ pub struct Record {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub stop: Option<Stop>,
     pub cost: Cost,
+    /// What a call does in units of the user's: tokens, queries, rows.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub items: Option<f64>,
     pub times: Times,
     /// The kernels of a launch, where they are known.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
@@ -380,6 +385,9 @@ pub struct Calibration {
     pub clock_step_ns: f64,
     /// What an empty launch costs, ns. Stated, never subtracted.
     pub empty_launch_ns: f64,
+    /// What an empty call of a Python function costs, ns, where functions are Python's. Stated, never subtracted.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub empty_call_ns: Option<f64>,
     /// What two events of a GPU cost by themselves, ns; it is in no sample. Absent where there are none.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub event_pair_ns: Option<f64>,

@@ -2,6 +2,7 @@
 //! Python libraries, and the engine for people's own functions. Knows no library; everything that does is Python.
 
 mod dlpack;
+mod files;
 mod foreign;
 mod judge;
 mod launch;
@@ -13,6 +14,7 @@ mod session;
 mod tensor;
 mod tools;
 
+use kmark_core::across::{self, Scatter};
 use kmark_core::stats::{Typical, midmean, quantile};
 use kmark_core::turns::Turns;
 use kmark_core::verdict::{Round, Series, compare};
@@ -67,11 +69,14 @@ fn percentile(samples: Vec<f64>, q: f64) -> PyResult<f64> {
 }
 
 /// Whether `new` is faster than `base`. Each is a list of visits, two of them a round, and the time that is shown for it.
+/// `across` is the kind of device where the two took no turns: what it differs from run to run is allowed for.
 #[pyfunction]
+#[pyo3(signature = (base, new, across=None))]
 fn verdict<'py>(
     py: Python<'py>,
     base: (Vec<Vec<f64>>, f64),
     new: (Vec<Vec<f64>>, f64),
+    across: Option<&str>,
 ) -> PyResult<Bound<'py, PyDict>> {
     if base.0.iter().chain(&new.0).any(|visit| visit.is_empty()) {
         return Err(PyValueError::new_err("a visit without samples"));
@@ -80,7 +85,12 @@ fn verdict<'py>(
         time_ns,
         rounds: visits.chunks_exact(2).map(|v| Round { first: midmean(&v[0]), second: midmean(&v[1]) }).collect(),
     };
-    let c = compare(&series(new), &series(base), 0.0);
+    let (base, new) = (series(base), series(new));
+    let c = match across {
+        None => compare(&new, &base, 0.0),
+        Some("cpu") => across::compare(&[new], &[base], Scatter::CPU),
+        Some(_) => across::compare(&[new], &[base], Scatter::GPU),
+    };
     let dict = PyDict::new(py);
     dict.set_item("verdict", c.verdict.word())?;
     dict.set_item("ratio", c.speedup)?;
@@ -96,6 +106,11 @@ fn turns(rounds: u32, budget_ns: u64, key: u64, round: u32, spent_ns: Vec<u64>) 
     Turns { rounds, budget_ns, key }.round(round, &spent_ns)
 }
 
+fn to_python(py: Python<'_>, value: &serde_json::Value) -> PyResult<Py<PyAny>> {
+    let loaded = py.import("json")?.call_method1("loads", (value.to_string(),))?;
+    Ok(loaded.unbind())
+}
+
 #[pymodule]
 fn _kmark(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
@@ -103,6 +118,9 @@ fn _kmark(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<tensor::Tensor>()?;
     module.add_function(wrap_pyfunction!(serve, module)?)?;
     module.add_function(wrap_pyfunction!(judge::judge, module)?)?;
+    module.add_function(wrap_pyfunction!(files::append_run, module)?)?;
+    module.add_function(wrap_pyfunction!(files::load_runs, module)?)?;
+    module.add_function(wrap_pyfunction!(files::compare_runs, module)?)?;
     module.add_function(wrap_pyfunction!(time_of, module)?)?;
     module.add_function(wrap_pyfunction!(percentile, module)?)?;
     module.add_function(wrap_pyfunction!(verdict, module)?)?;

@@ -4,6 +4,7 @@
 pub mod script;
 
 use crate::error::{Error, Result};
+use crate::interpreter;
 use indexmap::IndexMap;
 use kmark_core::spelling::unknown;
 use serde::{Deserialize, Serialize};
@@ -122,12 +123,14 @@ fn folder() -> Option<PathBuf> {
     std::path::absolute(home.join("baselines")).ok()
 }
 
-/// The interpreter where no environment is installed.
+/// The interpreter where no environment is installed: `$KMARK_PYTHON`, else the one that this program was installed with,
+/// else `python3`.
 pub fn default_python() -> PathBuf {
-    std::env::var_os("KMARK_PYTHON").filter(|v| !v.is_empty()).map_or_else(|| "python3".into(), PathBuf::from)
+    let set = std::env::var_os("KMARK_PYTHON").filter(|v| !v.is_empty()).map(PathBuf::from);
+    set.or_else(interpreter::own).unwrap_or_else(|| "python3".into())
 }
 
-/// The interpreter that runs a family: its environment's, else `$KMARK_PYTHON`, else `python3`.
+/// The interpreter that runs a family: its environment's, else the one above.
 pub fn python_of(family: &str) -> PathBuf {
     find(family).and_then(Baseline::installed).map_or_else(default_python, |dir| dir.join("bin/python"))
 }

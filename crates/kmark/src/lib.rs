@@ -7,6 +7,7 @@ mod cli;
 mod cmd;
 mod fleet;
 mod host;
+mod interpreter;
 mod log;
 mod own;
 mod plan;

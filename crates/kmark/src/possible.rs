@@ -13,7 +13,7 @@ pub fn least_possible_ns(roofs: &Roofs, record: &Record) -> Option<f64> {
     let time = record.time().filter(|_| record.mode == Mode::Cold)?;
     // What a CPU was measured to do moves with its neighbours.
     let margin = if record.device.kind == "cpu" { CPU_ROOF_MOVES } else { 1.0 };
-    let least_ns = 1e9 * roofs.impossible_seconds(&record.cost, record.dtype) / margin;
+    let least_ns = 1e9 * roofs.impossible_seconds(&record.cost, record.dtype?) / margin;
     (time.hi < least_ns).then_some(least_ns)
 }
 

@@ -1,9 +1,12 @@
 //! Impls that Python libraries have: where our package lies, which interpreter runs a family, and what there is. The host
 //! never loads Python; it starts a process and reads a list.
 
+mod names;
+
 use crate::baselines;
 use crate::device::Choice;
 use crate::error::{Error, Result};
+use crate::interpreter::installed;
 use kmark_core::case::Case;
 use kmark_core::op::Op;
 use kmark_core::own::OwnOp;
@@ -203,18 +206,6 @@ fn package() -> Result<(PathBuf, Option<PathBuf>)> {
     ))
 }
 
-/// Where an environment keeps packages, seen from its `bin`.
-fn installed(bin: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for lib in ["lib", "lib64", "local/lib"] {
-        let Ok(versions) = std::fs::read_dir(bin.join("..").join(lib)) else { continue };
-        for version in versions.flatten().map(|v| v.path()).filter(|p| p.to_string_lossy().contains("python3")) {
-            found.extend(["site-packages", "dist-packages"].map(|packages| version.join(packages).join("kmark")));
-        }
-    }
-    found
-}
-
 /// Whether an impl's name is a Python function in a file: `./mine.py:fast`.
 pub fn is_file(name: &str) -> bool {
     name.rsplit_once(':').map_or(name, |(path, _)| path).ends_with(".py")
@@ -227,13 +218,9 @@ pub fn user_function(name: &str) -> Result<PythonImpl> {
         return Err(wrong("name the function, like ./mine.py:fast".into()));
     };
     let text = std::fs::read_to_string(path).map_err(|e| wrong(e.to_string()))?;
-    let defined: Vec<&str> = text
-        .lines()
-        .filter_map(|line| line.strip_prefix("def ").and_then(|rest| rest.split('(').next()))
-        .map(str::trim)
-        .collect();
-    if !defined.contains(&function) {
-        return Err(wrong(unknown("function in the file", function, defined)));
+    let bound = names::bound(&text);
+    if !bound.iter().any(|n| n == function || n == names::EVERYTHING) {
+        return Err(wrong(unknown("function in the file", function, bound.iter().map(String::as_str))));
     }
     Ok(PythonImpl {
         op: String::new(),

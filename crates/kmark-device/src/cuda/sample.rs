@@ -259,6 +259,7 @@ pub fn calibrate(cuda: &Cuda) -> Result<Calibration, Fault> {
             return Ok(Calibration {
                 clock_step_ns,
                 empty_launch_ns,
+                empty_call_ns: None,
                 event_pair_ns,
                 known_launch_ratio,
                 timer_ratio,

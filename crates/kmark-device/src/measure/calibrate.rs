@@ -43,6 +43,7 @@ pub fn calibrate(device: &dyn Device) -> Result<Calibration, Fault> {
             return Ok(Calibration {
                 clock_step_ns,
                 empty_launch_ns,
+                empty_call_ns: None,
                 known_launch_ratio,
                 timer_ratio,
                 event_pair_ns: None,

@@ -80,11 +80,13 @@ fn facts(r: &Row, record: &Record) -> Vec<[String; 2]> {
     out
 }
 
-/// The command that measures this row again, and its baseline if the run had one.
+/// The command that measures this row again, and its baseline if the run had one. There is none for a function that was
+/// timed from Python.
 fn again(run: &Run, r: &Record) -> String {
+    let Some(dtype) = r.dtype else { return String::new() };
     let mut words = vec!["kmark".to_string(), "run".into(), r.op.clone(), "--device".into(), r.device.kind.clone()];
     let mut add = |flag: &str, value: String| words.extend([flag.to_string(), value]);
-    add("--dtype", r.dtype.name().into());
+    add("--dtype", dtype.name().into());
     add("--configs", r.axes.values().map(|v| v.to_string()).collect::<Vec<_>>().join("x"));
     for (name, value) in &r.attrs {
         add("--set", format!("{name}={value}"));

@@ -120,7 +120,7 @@ impl Row {
             run: name.to_string(),
             case: r.case.clone(),
             op: r.op.clone(),
-            dtype: r.dtype.name(),
+            dtype: r.dtype.map_or("", |d| d.name()),
             axes: r.axes.clone(),
             attrs: r.attrs.clone(),
             impl_name: r.impl_name.clone(),
@@ -156,7 +156,7 @@ fn time(run: &Run, r: &Record, t: Typical) -> Time {
     let samples = Sorted::of(&r.samples_ns);
     // In the cache there is no memory to be limited by.
     let roofs = run.roofs_of(&r.device).filter(|_| r.mode == Mode::Cold);
-    let least_ns = roofs.map(|roofs| 1e9 * roofs.least_seconds(&r.cost, r.dtype));
+    let least_ns = roofs.zip(r.dtype).map(|(roofs, dtype)| 1e9 * roofs.least_seconds(&r.cost, dtype));
     Time {
         time_ns: t.value,
         lo_ns: t.lo,

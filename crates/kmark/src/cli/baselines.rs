@@ -41,7 +41,7 @@ pub struct InstallArgs {
     /// Environments or families of impls
     #[arg(value_name = "NAME", required = true)]
     pub names: Vec<String>,
-    /// The interpreter that they are made with [default: $KMARK_PYTHON, else python3]
+    /// The interpreter that they are made with [default: $KMARK_PYTHON, else the one kmark was installed with, else python3]
     #[arg(long, value_name = "PATH")]
     pub python: Option<PathBuf>,
     /// Take everything from this bundle, and nothing from the network

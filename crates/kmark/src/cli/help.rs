@@ -11,7 +11,8 @@ Examples:
 Exit codes: 0 all well; 1 our own error; 2 wrong usage; 5 a wrong answer; 6 a case failed; 7 nothing could be checked.
 
 Variables:
-  KMARK_PYTHON     interpreter of libraries that have no environment of their own [default: python3]
+  KMARK_PYTHON     interpreter of libraries that have no environment of their own [default: the one that kmark
+                   was installed with, else python3]
   KMARK_HOME       where `kmark baselines install` puts environments [default: ~/.local/share/kmark]
   KMARK_CUDA_PATH  where NVIDIA's libraries are, if the system does not find them
   NO_COLOR         no colours";

@@ -7,7 +7,7 @@ use crate::env;
 use crate::error::Result;
 use crate::host::Workers;
 use crate::units;
-use crate::{baselines, python};
+use crate::{baselines, interpreter, python};
 use kmark_device::cuda::jit::Jit;
 use kmark_device::cuda::{Driver, Matmul, Nvml};
 use serde::Serialize;
@@ -121,7 +121,9 @@ fn libraries(put: &mut Put) {
 
 /// Whether Python libraries can run here, and which environments there are for them.
 fn python(put: &mut Put) {
-    let interpreter = baselines::default_python().display().to_string();
+    let python = baselines::default_python();
+    let found = if python.components().count() == 1 { interpreter::on_path(&python) } else { None };
+    let interpreter = found.unwrap_or(python).display().to_string();
     match python::catalogue() {
         Ok(adapters) => put("Python", format!("{interpreter}, {} adapters", adapters.len()), ""),
         Err(why) => put("Python", "no libraries".into(), why),

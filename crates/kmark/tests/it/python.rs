@@ -138,6 +138,96 @@ fn functions_that_are_not_there_are_bad_input() {
     }
 }
 
+/// Names that a file binds in any way: what is a function when it is loaded runs.
+#[test]
+fn whatever_is_a_function_in_a_file_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("mine.py");
+    let text = r#"
+import functools
+import numpy as np
+import kmark
+from helper import imported
+
+def plain(x, w, y, rstd, eps, *, scale=1.0, block=64):
+    r = 1 / np.sqrt((x.astype(np.float64) ** 2).mean(1) + eps)
+    y[:] = scale * (x * r[:, None] * w)
+    if rstd is not None:
+        rstd[:] = r
+
+assigned = functools.partial(plain, block=8)
+if hasattr(np, "ndarray"):
+    def conditional(x, w, y, eps, rstd=None):
+        plain(x, w, y, rstd, eps)
+
+@kmark.impl("named", op="rmsnorm", devices="cpu", arrays="numpy", strided=True)
+def under_another_name(case, t):
+    eps = case.number("eps")
+    return lambda: plain(t.x, t.w, t.y, t.rstd, eps)
+
+@kmark.impl("elsewhere", op="rmsnorm", devices="cuda")
+def not_here(x):
+    return x
+
+number = 3
+"#;
+    std::fs::write(&file, text).unwrap();
+    let helper = "import numpy as np\ndef imported(x, w, y, eps):\n                      y[:] = x / np.sqrt((x.astype('f8') ** 2).mean(1, keepdims=True) + eps) * w\n";
+    std::fs::write(dir.path().join("helper.py"), helper).unwrap();
+    let functions = [
+        ("assigned", "ok", ""),
+        ("conditional", "ok", ""),
+        ("imported", "ok", ""),
+        ("named", "ok", ""),
+        ("elsewhere", "unsupported", "runs on cuda, not on cpu"),
+        ("number", "crashed", "is no function, but int"),
+    ];
+    let names: Vec<String> = functions.iter().map(|(f, ..)| format!("{}:{f}", file.display())).collect();
+    let mut args = vec!["rmsnorm", "--dtype", "f32", "--configs", "17x129"];
+    names.iter().for_each(|n| args.extend(["--impl", n]));
+    let (records, _, err) = run(&args);
+    assert_eq!(records.len(), functions.len(), "{err}");
+    for (r, (name, status, says)) in records.iter().zip(functions) {
+        assert_eq!(r["status"], status, "{name}: {r}");
+        assert!(r["message"].as_str().unwrap().contains(says), "{name}: {r}");
+        if status == "ok" {
+            let interpreter = python().canonicalize().unwrap();
+            let notes = r["notes"].to_string();
+            let named = interpreter.file_name().unwrap().to_str().unwrap();
+            assert!(notes.contains(&format!("({}", python().parent().unwrap().display())), "{named}: {notes}");
+        }
+    }
+}
+
+/// A program in an environment's `bin` uses that environment's interpreter, whatever the search path has.
+#[test]
+fn an_installed_program_uses_the_python_it_came_with() {
+    let dir = tempfile::tempdir().unwrap();
+    let (bin, site) = (dir.path().join("bin"), dir.path().join("lib/python3.99/site-packages"));
+    std::fs::create_dir_all(&bin).unwrap();
+    std::fs::create_dir_all(&site).unwrap();
+    std::fs::copy(program(), bin.join("kmark")).unwrap();
+    std::os::unix::fs::symlink(root().join("python/kmark"), site.join("kmark")).unwrap();
+    std::os::unix::fs::symlink(python(), bin.join("python3")).unwrap();
+    let doctor = |change: &dyn Fn(&mut Command)| {
+        let mut command = Command::new(bin.join("kmark"));
+        command.args(["doctor"]).env_remove("KMARK_PYTHON").env_remove("KMARK_PACKAGE");
+        change(&mut command);
+        text(&command.output().unwrap().stdout)
+    };
+    let own = format!("{}, ", bin.canonicalize().unwrap().join("python3").display());
+    let said = doctor(&|_| {});
+    assert!(said.contains(&own), "{own}: {said}");
+    let said = doctor(&|c| {
+        c.env("KMARK_PYTHON", python());
+    });
+    assert!(said.contains(&format!("{}, ", python().display())), "{said}");
+    std::fs::remove_file(bin.join("python3")).unwrap();
+    let said = doctor(&|_| {});
+    let found = said.lines().find(|l| l.starts_with("Python")).unwrap_or("").to_string();
+    assert!(found.contains('/') && !found.contains(&own), "the one of the search path, by its whole name: {found}");
+}
+
 #[test]
 fn without_an_interpreter_a_library_is_unavailable_and_ours_run() {
     let (records, code, err) = {
@@ -231,6 +321,7 @@ fn the_python_tests_pass() {
     let mut command = Command::new(python());
     command.args(["-m", "unittest", "discover", "-s", "python/tests"]).current_dir(root());
     command.env("PYTHONPATH", root().join("python")).env("KMARK_EXTENSION", extension());
+    command.env("KMARK_COMMAND", program());
     let result = command.output().unwrap();
     assert!(result.status.success(), "{}", text(&result.stderr));
 }
