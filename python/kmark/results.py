@@ -380,6 +380,21 @@ class Results(Sequence[Result]):
         """One flat dict per result, for pandas, csv or json."""
         return [_show.record(r, self.comparison(r)) for r in self]
 
+    def plot(
+        self, path: Optional[Path] = None, *, x: Optional[str] = None, y: str = "time", backend: Optional[str] = None
+    ) -> Any:
+        """Draws them: a line per function over the axis `x` of a sweep (its first of numbers), with intervals, or
+        bars where there is none. `y`: "time", "gbps", "tflops" or "items". Saved to `path` if given.
+
+        With matplotlib the axes are returned, else an SVG that notebooks show; `backend="svg"` (or "matplotlib") says
+        which.
+
+        h.sweep(makers, {"n": [1024, 4096, 16384]}).plot("exp.svg")
+        """
+        from ._plot import plot
+
+        return plot(self, path, x, y, backend)
+
     def save(self, folder: Path, *, overwrite: bool = False) -> None:
         """Writes the folder of a run, as `kmark run --out` does: `kmark.load`, `kmark report`, `kmark compare` and
         `kmark merge` read it. What is there is kept unless `overwrite=True`. Results of other devices or settings are

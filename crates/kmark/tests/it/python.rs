@@ -149,21 +149,19 @@ import numpy as np
 import kmark
 from helper import imported
 
-def plain(x, w, y, rstd, eps, *, scale=1.0, block=64):
+def plain(x, w, y, eps, *, scale=1.0, block=64):
     r = 1 / np.sqrt((x.astype(np.float64) ** 2).mean(1) + eps)
     y[:] = scale * (x * r[:, None] * w)
-    if rstd is not None:
-        rstd[:] = r
 
 assigned = functools.partial(plain, block=8)
 if hasattr(np, "ndarray"):
-    def conditional(x, w, y, eps, rstd=None):
-        plain(x, w, y, rstd, eps)
+    def conditional(x, w, y, eps, other=None):
+        plain(x, w, y, eps)
 
 @kmark.impl("named", op="rmsnorm", devices="cpu", arrays="numpy", strided=True)
 def under_another_name(case, t):
     eps = case.number("eps")
-    return lambda: plain(t.x, t.w, t.y, t.rstd, eps)
+    return lambda: plain(t.x, t.w, t.y, eps)
 
 @kmark.impl("elsewhere", op="rmsnorm", devices="cuda")
 def not_here(x):
@@ -191,10 +189,8 @@ number = 3
         assert_eq!(r["status"], status, "{name}: {r}");
         assert!(r["message"].as_str().unwrap().contains(says), "{name}: {r}");
         if status == "ok" {
-            let interpreter = python().canonicalize().unwrap();
-            let notes = r["notes"].to_string();
-            let named = interpreter.file_name().unwrap().to_str().unwrap();
-            assert!(notes.contains(&format!("({}", python().parent().unwrap().display())), "{named}: {notes}");
+            let bin = python().parent().unwrap().display().to_string();
+            assert!(r["notes"].to_string().contains(&format!("({bin}/")), "the interpreter is named: {r}");
         }
     }
 }
