@@ -40,7 +40,10 @@ def load(path: Path) -> Results:
     """
     if not pathlib.Path(path).exists():
         raise FileNotFoundError(f"{os.fspath(path)} does not exist")
-    found, skipped, failed, base = [], [], [], None
+    found: list[Result] = []
+    skipped: list[Failure] = []
+    failed: list[Failure] = []
+    base = None
     for loaded in _engine.load_runs(os.fspath(path)):
         run = loaded["run"]
         base = base or run["settings"].get("baseline")

@@ -194,8 +194,8 @@ class Harness:
         case = name if name is not None and several else _joined(makers)
         self.last, first = Results([], base), None
         try:
-            for values in itertools.product(*axes.values()):
-                point = dict(zip(axes, values))
+            for chosen in itertools.product(*axes.values()):
+                point = dict(zip(axes, chosen))
                 found, error = self._at(makers, point, case, base)
                 self.last, first = self.last + found, first or error
         except KeyboardInterrupt as stopped:

@@ -8,7 +8,7 @@ from typing import Any, Mapping, Optional, Sequence
 import numpy as np
 
 from .. import _engine
-from ..registry import Adapter, Case, adapter_of, torch_dtype
+from ..registry import Case, adapter_of, torch_dtype
 from ._judge import Answer, tensors_of
 from ._launch import outputs_of
 from ._op import Function, Op, number
@@ -105,8 +105,9 @@ class _Bound:
 
     def __init__(self, op: Op, function: Function, text: str, case: Case, bench: _Bench) -> None:
         self.op, self.text, self.case = op, text, case
-        made: Optional[Adapter] = getattr(function, "kmark_adapter", None)
-        adapter = made or adapter_of(function, op.name, function.__name__)
+        known = [*op.impls.values(), *op.mutants.values()]
+        made = next((r.adapter for r in known if r.function is function), None)
+        adapter = made or adapter_of(function, op.name, _name(function))
         self.library = adapter.arrays if made else op.library
         inputs = tensors_of(op, text)
         self.answer = Answer(op, case, inputs, "cpu")
@@ -160,7 +161,7 @@ def run(
     from .._work import Work
     from ..harness import Harness
 
-    chosen = list(functions) or list(op.impls.values())
+    chosen = list(functions) or [r.function for r in op.impls.values()]
     values = {n: options.pop(n) for n in [*op.axes, *op.attrs] if n in options}
     harness = Harness(**options)
     bench, works, wrong = _Bench(op, config, dtype, values), {}, []

@@ -7,7 +7,7 @@ import json
 import pathlib
 import sys
 import typing
-from typing import Any, Callable, Iterable, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Iterable, Mapping, NamedTuple, Optional, Sequence, Union
 
 from .. import registry
 from . import _words
@@ -19,6 +19,13 @@ Words = Union[str, Sequence[str]]
 
 def _list(words: Words) -> list[str]:
     return words.split() if isinstance(words, str) else [str(w) for w in words]
+
+
+class Registered(NamedTuple):
+    """A function of the op, and how it is bound."""
+
+    function: Function
+    adapter: registry.Adapter
 
 
 class Op:
@@ -45,8 +52,8 @@ class Op:
         self.attrs: dict[str, Any] = {}
         self._words: dict[str, list[str]] = {}
         self.axes = _list(axes)
-        self.impls: dict[str, Function] = {}
-        self.mutants: dict[str, Function] = {}
+        self.impls: dict[str, Registered] = {}
+        self.mutants: dict[str, Registered] = {}
         self.file = inspect.getsourcefile(reference) or ""
         try:
             self.tensors = _words.contract(contract)
@@ -114,10 +121,12 @@ class Op:
         """Registers a function that is wrong on purpose: `kmark verify --mutants` must reject it."""
         return self._registered(self.mutants, function, options)
 
-    def _registered(self, where: dict[str, Function], function: Optional[Function], options: Any) -> Any:
+    def _registered(self, where: dict[str, Registered], function: Optional[Function], options: Any) -> Any:
         def register(function: Function) -> Function:
             given = {"devices": ("cpu", "cuda"), "arrays": self.library, **options}
-            where[function.__name__] = registry.impl(op=self.name, **given)(function)
+            registry.impl(op=self.name, **given)(function)
+            made = registry.REGISTERED[-1][1]
+            where[made.name] = Registered(function, made)
             return function
 
         return register if function is None else register(function)
@@ -140,9 +149,9 @@ class Op:
         from ._mutants import mutants
 
         every = ["cpu", "cuda"]
-        listed = [_listed(name, function) for name, function in self.impls.items()]
+        listed = [_listed(made) for _, made in self.impls.values()]
         listed.append({"name": REFERENCE, "about": ABOUT_REFERENCE, "devices": every})
-        wrong = [_listed(name, function) for name, function in self.mutants.items()]
+        wrong = [_listed(made) for _, made in self.mutants.values()]
         wrong += [{"name": MUTANT + n, "about": m.about, "devices": every} for n, m in mutants(self).items()]
         return {
             "name": self.name, "about": self.about, "file": file or self.file, "hash": self.hash(),
@@ -152,7 +161,7 @@ class Op:
         }  # fmt: skip
 
     def hash(self) -> str:
-        return registry._hash(self.reference)
+        return registry._hash(self.reference, self.file or None)
 
     def arguments(self, case: registry.Case, arrays: Mapping[str, Any]) -> dict[str, Any]:
         """What the reference is called with."""
@@ -205,9 +214,8 @@ def op(contract: str, **options: Any) -> Callable[[Function], Op]:
     return lambda reference: Op(reference, contract, **options)
 
 
-def _listed(name: str, function: Function) -> dict[str, Any]:
-    made: registry.Adapter = function.kmark_adapter  # type: ignore[attr-defined]
-    return {"name": name, "about": made.about, "devices": list(made.devices)}
+def _listed(made: registry.Adapter) -> dict[str, Any]:
+    return {"name": made.name, "about": made.about, "devices": list(made.devices)}
 
 
 def number(value: float) -> str:
