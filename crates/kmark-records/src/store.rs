@@ -133,7 +133,15 @@ fn lock(file: &File, dir: &Path) -> Result<()> {
     file.try_lock().map_err(|_| Error::usage(format!("{}: another kmark is writing this run", dir.display())))
 }
 
-/// Reads a run: the folder, or its records.jsonl or run.json.
+/// The folder of a run that is named by itself, or by its records.jsonl or run.json.
+pub fn folder(path: &Path) -> &Path {
+    match path.file_name().and_then(|n| n.to_str()) {
+        Some(RUN | RECORDS) => path.parent().unwrap_or(Path::new(".")),
+        _ => path,
+    }
+}
+
+/// Reads a run.
 pub fn load(path: &Path) -> Result<Loaded> {
     load_as(path, |_, r| r, |_| {})
 }
@@ -145,10 +153,7 @@ pub fn load_as<T: Send>(
     keep: impl Fn(&Run, Record) -> T + Sync,
     settle: impl FnMut(&mut T),
 ) -> Result<Loaded<T>> {
-    let dir = match path.file_name().and_then(|n| n.to_str()) {
-        Some(RUN | RECORDS) => path.parent().unwrap_or(Path::new(".")),
-        _ => path,
-    };
+    let dir = folder(path);
     if !dir.is_dir() {
         let why = if dir.exists() { "is not the folder of a run" } else { "does not exist" };
         return Err(Error::usage(format!("{} {why}", dir.display())));
@@ -163,6 +168,25 @@ pub fn load_whole<T: Send>(dir: &Path, keep: impl Fn(Record) -> T + Sync) -> Res
     let run = read_run(dir)?;
     let (records, _) = read_records(&dir.join(RECORDS), true, keep, |_| {})?;
     Ok(Loaded { name: dir.display().to_string(), run, records })
+}
+
+/// Copies the records whose numbers, from 0, are wanted: line by line, since numbers that are read and written again may
+/// differ in their last digit.
+pub fn copy_records(from: &Path, to: &mut impl Write, wanted: impl Fn(usize) -> bool) -> Result<()> {
+    let path = from.join(RECORDS);
+    let cannot = |e: std::io::Error| Error::own(format!("{}: {e}", path.display()));
+    let mut file = BufReader::with_capacity(1 << 20, File::open(&path).map_err(cannot)?);
+    let mut line = Vec::new();
+    for number in 0.. {
+        line.clear();
+        if file.by_ref().take(MAX_LINE).read_until(b'\n', &mut line).map_err(cannot)? == 0 {
+            break;
+        }
+        if wanted(number) {
+            to.write_all(&line).map_err(|e| Error::own(format!("cannot copy {}: {e}", path.display())))?;
+        }
+    }
+    Ok(())
 }
 
 /// The folders of the runs at `path`: itself, or those in it where `kmark merge` made it.

@@ -67,20 +67,13 @@ fn wait(fleet: &Fleet) -> Result<()> {
     }
 }
 
-/// One attempt's run as it is, without records of cases that another attempt has whole: line by line, since numbers that
-/// are read and written again may differ in their last digit. Whether there was anything to copy.
+/// One attempt's run as it is, without records of cases that another attempt has whole. Whether there was anything to copy.
 fn copy(attempt: &Attempt, wanted: impl Fn(&Row) -> bool, out: &Path) -> Result<bool> {
     if !attempt.rows.iter().any(&wanted) {
         return Ok(false);
     }
     let run = attempt.run();
-    let to = out.join(merge::name(&store::read_run(&run)?));
-    let cannot = |e: std::io::Error| Error::own(format!("{}: {e}", to.display()));
-    std::fs::create_dir(&to).map_err(cannot)?;
-    std::fs::copy(run.join(store::RUN), to.join(store::RUN)).map_err(cannot)?;
-    let lines = std::fs::read_to_string(run.join(store::RECORDS)).map_err(cannot)?;
-    let rows = lines.split_inclusive('\n').zip(&attempt.rows);
-    let kept: String = rows.filter(|(_, row)| wanted(row)).map(|(line, _)| line).collect();
-    std::fs::write(to.join(store::RECORDS), kept).map_err(cannot)?;
+    let lines = |at: usize| attempt.rows.get(at).is_some_and(&wanted);
+    merge::write_run(&out.join(merge::name(&store::read_run(&run)?)), [(run.as_path(), lines)].into_iter())?;
     Ok(true)
 }

@@ -14,9 +14,9 @@ pub fn run(args: MergeArgs) -> Result<u8> {
         say(&format!("these have other code in other runs: {}", names.join(", ")));
     }
     let mut text = String::new();
-    for (name, run) in &merged {
-        let driver = run.run.environment.get("driver").map(|d| format!(", driver {d}")).unwrap_or_default();
-        text.push_str(&format!("{name}: {}{driver}, {} records\n", run.run.device.name, run.records.len()));
+    for (name, one) in &merged {
+        let driver = one.run().environment.get("driver").map(|d| format!(", driver {d}")).unwrap_or_default();
+        text.push_str(&format!("{name}: {}{driver}, {} records\n", one.run().device.name, one.count()));
     }
     text.push_str(&format!("{} runs in {}\n", merged.len(), args.out.display()));
     print(&text)?;
