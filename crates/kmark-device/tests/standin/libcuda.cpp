@@ -5,7 +5,7 @@
 // the injected faults.
 //   KMARK_STANDIN_MEMORY   bytes of the device's memory, 2 GiB if not set
 //   KMARK_STANDIN_DEVICES  how many there are, 1 if not set
-//   KMARK_STANDIN_LOST     NUMBER:FILE; once there is such a file, that device does nothing any more
+//   KMARK_STANDIN_LOST     NUMBER:FILE, or all:FILE; once there is such a file, that device does nothing any more
 #include <dlfcn.h>
 #include <elf.h>
 
@@ -238,7 +238,7 @@ static int devices() {
 static bool is_device(int device) { return device >= 0 && device < devices(); }
 static bool is_lost(int device) {
     static const char* set = getenv("KMARK_STANDIN_LOST");
-    if (!set || atoi(set) != device) return false;
+    if (!set || (strncmp(set, "all:", 4) && atoi(set) != device)) return false;
     const char* file = strchr(set, ':');
     return file && access(file + 1, F_OK) == 0;
 }

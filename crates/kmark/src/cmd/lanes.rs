@@ -6,7 +6,7 @@
 use super::progress::Progress;
 use crate::bench::{Bench, Deadlines};
 use crate::device::Choice;
-use crate::error::{Error, Result};
+use crate::error::{CASE_FAILED, Error, Result};
 use crate::host::Workers;
 use crate::log::Log;
 use crate::plan::{Plan, Planned};
@@ -29,6 +29,8 @@ pub struct Lanes<'a> {
     /// The next case that nobody has.
     next: AtomicUsize,
     stop: AtomicBool,
+    /// GPUs that no longer work, and why.
+    lost: Mutex<Vec<String>>,
 }
 
 /// What a lane tells, in this order: it is ready, a case at a time, where its time went.
@@ -50,7 +52,7 @@ impl<'a> Lanes<'a> {
         progress: Progress,
     ) -> Lanes<'a> {
         let (progress, next, stop) = (Mutex::new(progress), AtomicUsize::new(0), AtomicBool::new(false));
-        Lanes { plan, settings, deadline, with_roofs, log, progress, next, stop }
+        Lanes { plan, settings, deadline, with_roofs, log, progress, next, stop, lost: Mutex::default() }
     }
 
     pub fn progress(&self) -> MutexGuard<'_, Progress> {
@@ -78,9 +80,13 @@ impl<'a> Lanes<'a> {
         });
         done?;
         let left = self.plan.items.len().saturating_sub(self.next.load(Ordering::Relaxed));
+        let lost = self.lost.lock().unwrap_or_else(|e| e.into_inner()).join("; ");
         match left {
             0 => Ok(()),
-            _ => Err(Error::own(format!("no GPU is left; {left} cases were not run, --resume goes on with them"))),
+            // Nothing is recorded of these: whoever goes on with the run, or with the shard elsewhere, measures them.
+            _ => {
+                Err(Error { code: CASE_FAILED, message: format!("no GPU is left, {left} cases were not run: {lost}") })
+            }
         }
     }
 
@@ -90,10 +96,12 @@ impl<'a> Lanes<'a> {
         let mut phases = Phases::default();
         // Who listens ends only after us.
         let tell = |event| drop(told.send(event));
-        if let Err(e) = self.prepare(&mut workers, &mut gpu, &mut phases) {
-            return tell(Err(e));
+        match self.prepare(&mut workers, &mut gpu, &mut phases) {
+            Ok(()) => tell(Ok(Event::Ready(gpu.clone()))),
+            // Others may work.
+            Err(e) if self.plan.devices.len() > 1 => workers.lost = Some(e.message),
+            Err(e) => return tell(Err(e)),
         }
-        tell(Ok(Event::Ready(gpu.clone())));
         while workers.lost.is_none() && !self.stop.load(Ordering::Relaxed) {
             let Some(planned) = self.plan.items.get(self.next.fetch_add(1, Ordering::Relaxed)) else { break };
             let deadlines = Deadlines::of(self.deadline);
@@ -112,7 +120,9 @@ impl<'a> Lanes<'a> {
             }
         }
         if let Some(why) = &workers.lost {
-            self.progress().note(&format!("{} ({}) no longer works: {why}", gpu.device.name, gpu.device.id));
+            let line = format!("{} ({}) does not work: {why}", gpu.device.name, gpu.device.id);
+            self.progress().note(&line);
+            self.lost.lock().unwrap_or_else(|e| e.into_inner()).push(line);
         }
         phases.start_ns += workers.start_time.as_nanos() as u64;
         phases.worker_ns += workers.busy.as_nanos() as u64;

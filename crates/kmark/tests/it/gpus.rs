@@ -95,21 +95,18 @@ fn words_for_gpus_that_mean_nothing_are_refused() {
     assert!(text(&shown.stdout).contains("on cuda:1, cuda:0"), "{}", text(&shown.stdout));
 }
 
-#[test]
-fn a_gpu_that_stops_working_does_not_stop_the_other() {
-    let _turn = TIMED.lock().unwrap_or_else(|e| e.into_inner());
-    let dir = tempfile::tempdir().unwrap();
-    let (out, gone) = (dir.path().join("out"), dir.path().join("gone"));
+/// Runs on two GPUs, of which some are lost while the first cases are measured.
+fn losing(which: &str, dir: &Path) -> (Output, std::path::PathBuf) {
+    let (out, gone) = (dir.join("out"), dir.join("gone"));
     let args = ["--device", "cuda:all", "--budget", "150ms", "--rounds", "3", "--no-roofs", "--out"];
     let args = [&["run"], SELECTION, &args, &[out.to_str().unwrap()]].concat();
-    // It is lost while the first cases are measured.
     let done = until_calm(&out, || {
         let _ = std::fs::remove_file(&gone);
         let mut command = Command::new(assert_cmd::cargo::cargo_bin("kmark"));
         let folder = standin();
         command.args(&args).env("KMARK_CUDA_PATH", folder).env("KMARK_STANDIN", folder);
         command.env("KMARK_CACHE", folder.join("cache")).env("KMARK_STANDIN_MEMORY", "33554432");
-        command.env("KMARK_STANDIN_DEVICES", "2").env("KMARK_STANDIN_LOST", format!("1:{}", gone.display()));
+        command.env("KMARK_STANDIN_DEVICES", "2").env("KMARK_STANDIN_LOST", format!("{which}:{}", gone.display()));
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         for _ in 0..600 {
             if std::fs::metadata(out.join("records.jsonl")).is_ok_and(|m| m.len() > 0) {
@@ -120,15 +117,52 @@ fn a_gpu_that_stops_working_does_not_stop_the_other() {
         std::fs::write(&gone, "").unwrap();
         child.wait_with_output().unwrap()
     });
+    (done, out)
+}
+
+/// The cases of these records.
+fn cases(records: &[Value]) -> BTreeSet<String> {
+    records.iter().map(|r| r["case"].to_string()).collect()
+}
+
+#[test]
+fn a_gpu_that_stops_working_does_not_stop_the_other() {
+    let _turn = TIMED.lock().unwrap_or_else(|e| e.into_inner());
+    let dir = tempfile::tempdir().unwrap();
+    let (done, out) = losing("1", dir.path());
     let said = text(&done.stderr);
     assert_eq!(done.status.code(), Some(6), "{said}");
-    assert!(said.contains("no longer works"), "{said}");
+    assert!(said.contains("does not work: "), "{said}");
     let all = records(&out);
-    assert_eq!(all.iter().map(|r| r["case"].to_string()).collect::<BTreeSet<_>>().len(), 8, "every case has a record");
+    assert_eq!(cases(&all).len(), 8, "every case has a record");
     let second = told(&out)["gpus"][1]["device"]["id"].clone();
-    let (failed, well): (Vec<_>, Vec<_>) = all.iter().partition(|r| r["status"] != "ok");
-    let where_failed: BTreeSet<String> = failed.iter().map(|r| r["case"].to_string()).collect();
-    assert_eq!(where_failed.len(), 1, "the case that it was at: {where_failed:?}");
+    let (failed, well): (Vec<Value>, Vec<Value>) = all.into_iter().partition(|r| r["status"] != "ok");
+    assert_eq!(cases(&failed).len(), 1, "the case that it was at: {:?}", cases(&failed));
     assert!(failed.iter().all(|r| r["status"] == "crashed" && r["device"]["id"] == second), "{failed:?}");
     assert!(well.len() > failed.len(), "the other went on");
+}
+
+#[test]
+fn without_any_gpu_left_a_run_ends_and_goes_on_later() {
+    let _turn = TIMED.lock().unwrap_or_else(|e| e.into_inner());
+    let dir = tempfile::tempdir().unwrap();
+    let (done, out) = losing("all", dir.path());
+    let said = text(&done.stderr);
+    let last = said.lines().last().unwrap_or("");
+    assert_eq!(done.status.code(), Some(6), "{said}");
+    let before = records(&out);
+    let (seen, missing) = (cases(&before).len(), 8 - cases(&before).len());
+    assert!(last.contains(&format!("no GPU is left, {missing} cases were not run: ")) && missing > 0, "{said}");
+    assert_eq!(last.matches("does not work: ").count(), 2, "why, of both: {last}");
+    let failed: Vec<Value> = before.iter().filter(|r| r["status"] != "ok").cloned().collect();
+    assert!(failed.iter().all(|r| r["status"] == "crashed") && (1..=2).contains(&cases(&failed).len()), "{failed:?}");
+    assert!(told(&out)["finished"].is_null());
+
+    // Once they are back, what was not run is run, and only that.
+    let args = ["--device", "cuda:all", "--budget", "150ms", "--rounds", "3", "--no-roofs", "--resume", "--out"];
+    let args = [&["run"], SELECTION, &args, &[out.to_str().unwrap()]].concat();
+    let again = on_standin(standin(), &args).env("KMARK_STANDIN_DEVICES", "2").output().unwrap();
+    assert_eq!(again.status.code(), Some(6), "those that failed have failed: {}", text(&again.stderr));
+    let after = records(&out);
+    assert!(after[..before.len()] == before[..] && cases(&after).len() == 8 && seen < 8);
 }
