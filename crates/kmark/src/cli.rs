@@ -259,6 +259,8 @@ pub struct BuildArgs {
     pub quick: bool,
     #[arg(long, hide = true, value_parser = parse_part)]
     pub part: Option<(usize, usize)>,
+    #[arg(long, hide = true)]
+    pub cases_from_stdin: bool,
 }
 
 /// `2/8`: the third of eight parts.

@@ -87,7 +87,11 @@ fn archs(args: &BuildArgs) -> Result<Vec<String>> {
 /// Every kernel and oracle of the selection once per text that the compiler would see.
 fn jobs(args: &BuildArgs, archs: &[String]) -> Result<Vec<Job>> {
     let (mut jobs, mut seen) = (Vec::new(), HashSet::new());
-    let cases = plan::cases(&args.selection.what, &args.selection.choice, args.selection.seed)?.0;
+    let mut cases = plan::cases(&args.selection.what, &args.selection.choice, args.selection.seed)?.0;
+    if args.cases_from_stdin {
+        let wanted: HashSet<String> = std::io::stdin().lock().lines().map_while(std::result::Result::ok).collect();
+        cases.retain(|c| wanted.contains(&c.id));
+    }
     let patterns = &args.selection.impls;
     plan::check_patterns(patterns, &cases, Choice::Cuda(0))?;
     let users = plan::users(patterns, Choice::Cuda(0))?;

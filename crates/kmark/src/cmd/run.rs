@@ -51,7 +51,7 @@ pub fn run_plan(args: RunArgs, mut plan: Plan) -> Result<u8> {
         busy(env::load(), std::thread::available_parallelism().ok()).into_iter().for_each(|line| super::say(&line));
     }
 
-    let _ahead = Ahead::start(&args.measure.selection, if plan.items.is_empty() { Choice::Cpu } else { plan.device() });
+    let _ahead = Ahead::start(&args.measure.selection, &plan);
     let progress = Progress::new(plan.items.iter().map(|p| p.impls.len()).collect(), args.quiet);
     let log = Arc::new(Log::new(dir.join(log::FILE)));
     let mut phases = run.phases.unwrap_or_default();

@@ -53,7 +53,7 @@ pub fn run(args: VerifyArgs) -> Result<u8> {
         baseline: None,
     };
     own::try_references(plan.items.iter().map(|p| &p.case))?;
-    let _ahead = Ahead::start(&args.selection, plan.device());
+    let _ahead = Ahead::start(&args.selection, &plan);
     let mut workers = Workers::new(plan.device(), false);
     let deadlines = Deadlines::of(args.selection.deadline);
     let (roofs, phases) = (None, Phases::default());
