@@ -29,11 +29,28 @@ pub fn host() -> Option<String> {
 
 /// The command that goes on with a run in this folder.
 pub fn resume_command(typed: impl Iterator<Item = String>, dir: &Path) -> String {
-    let mut words: Vec<String> = typed.filter(|w| w != "--resume").collect();
-    if !words.iter().any(|w| w == "--out" || w.starts_with("--out=")) {
-        words.extend(["--out".into(), dir.display().to_string()]);
+    format!("{} --resume", command_into(typed, dir))
+}
+
+/// The command that starts it anew, beside this folder.
+pub fn anew_command(typed: impl Iterator<Item = String>, dir: &Path) -> String {
+    let beside = |i: usize| format!("{}-{i}", dir.display());
+    let free = (2..).map(beside).find(|name| !Path::new(name).exists()).expect("some name is free");
+    command_into(typed, Path::new(&free))
+}
+
+/// What was typed, with this folder to write into.
+fn command_into(typed: impl Iterator<Item = String>, dir: &Path) -> String {
+    let (mut words, mut typed): (Vec<String>, _) = (Vec::new(), typed);
+    while let Some(word) = typed.next() {
+        match word.as_str() {
+            "--out" => drop(typed.next()),
+            "--resume" => {}
+            word if word.starts_with("--out=") => {}
+            _ => words.push(word),
+        }
     }
-    words.push("--resume".into());
+    words.extend(["--out".into(), dir.display().to_string()]);
     words.iter().map(|w| quoted(w)).collect::<Vec<_>>().join(" ")
 }
 
@@ -59,6 +76,12 @@ mod tests {
     fn a_command_is_typed_again_as_a_shell_takes_it() {
         let again = |words: &[&str]| resume_command(words.iter().map(|w| w.to_string()), Path::new("a b"));
         assert_eq!(again(&["kmark", "run", "--impl", "cuda/*"]), "kmark run --impl 'cuda/*' --out 'a b' --resume");
-        assert_eq!(again(&["kmark", "run", "--resume", "--out=c"]), "kmark run --out=c --resume");
+        assert_eq!(again(&["kmark", "run", "--resume", "--out=c"]), "kmark run --out 'a b' --resume");
+        let dir = tempfile::tempdir().unwrap();
+        let (taken, free) = (dir.path().join("run-2"), dir.path().join("run-3"));
+        std::fs::create_dir(taken).unwrap();
+        let typed = ["kmark", "run", "--out", "c", "--resume", "--rounds", "3"].map(String::from);
+        let anew = anew_command(typed.into_iter(), &dir.path().join("run"));
+        assert_eq!(anew, format!("kmark run --rounds 3 --out {}", free.display()));
     }
 }

@@ -16,7 +16,7 @@ use kmark_core::run::{Gpu, Run, Settings};
 use kmark_device::last_words;
 use std::collections::{HashMap, HashSet};
 use std::num::NonZero;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -190,8 +190,9 @@ fn gpus(plan: &Plan) -> Result<Vec<Gpu>> {
 /// A run is of the same devices, one way of measuring, and one state of the code.
 fn check_same_run(now: &Run, then: &Loaded, plan: &Plan) -> Result<()> {
     let differs = |what: &str, then_is: &str, now_is: &str| {
-        let anew = "another --out starts anew";
-        Err(Error::usage(format!("--resume: {} was made with {what} {then_is}, not {now_is}; {anew}", then.name)))
+        let anew = provenance::anew_command(std::env::args(), Path::new(&then.name));
+        let was = format!("{} was made with {what} {then_is}, not {now_is}", then.name);
+        Err(Error::usage(format!("--resume: {was}; this starts anew: {anew}")))
     };
     let (a, b) = (&then.run, now);
     if a.device != b.device {

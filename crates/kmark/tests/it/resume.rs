@@ -113,6 +113,16 @@ fn a_run_goes_on_only_as_it_began() {
         refused(&args.iter().map(String::as_str).collect::<Vec<_>>(), part);
     }
     refused(&[&first[..], &["--set", "m=3"]].concat(), "other cases or impls");
+    // The refusal ends with the command that starts anew, ready to be typed.
+    let (_, line) = resumed(
+        &[&first[..], &["--tag", "a b"]].concat().iter().map(|w| if *w == "2" { "3" } else { w }).collect::<Vec<_>>(),
+    );
+    let (_, anew) = line.trim_end().split_once("; this starts anew: ").expect("it is offered");
+    assert!(anew.contains("--rounds 3") && anew.contains("--tag 'a b'"), "{anew}");
+    let done = Command::new("sh").args(["-c", anew]).output().unwrap();
+    assert!(done.status.success(), "{anew}: {}", text(&done.stderr));
+    let new = std::path::PathBuf::from(format!("{out}-2"));
+    assert_eq!(records(&new).len(), records(std::path::Path::new(out)).len());
     std::fs::write(file, suite(5)).unwrap();
     refused(&first, "other cases or impls");
     std::fs::write(file, suite(4)).unwrap();
