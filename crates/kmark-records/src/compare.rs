@@ -1,13 +1,13 @@
 //! Two sides of runs against each other, row by row: what became faster or slower, what is missing, what broke. Numbers
 //! and words only; nothing is printed here.
 
+use crate::pairs::{Key, Pair, pairs};
 use crate::report::rows::grade;
 use crate::store::Loaded;
-use indexmap::{IndexMap, IndexSet};
+use indexmap::IndexSet;
 use kmark_core::across::{Scatter, compare};
-use kmark_core::record::{Mode, Record, Status};
-use kmark_core::run::Git;
-use kmark_core::spelling::matches;
+use kmark_core::record::{DeviceId, Mode, Record, Status};
+use kmark_core::run::{Git, Run};
 use kmark_core::stats::geomean;
 use kmark_core::verdict::{Comparison, Series, Verdict};
 use serde::Serialize;
@@ -55,6 +55,9 @@ pub struct Row {
     pub case: String,
     #[serde(rename = "impl")]
     pub impl_name: String,
+    /// The GPU, machine or model, where a case and impl have several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on: Option<String>,
     pub mode: Mode,
     /// Geometric means over the runs of a side.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -101,31 +104,14 @@ pub struct Compared {
     pub rows: Vec<Row>,
 }
 
-/// The records of one row, one per run that has it.
-pub type Rows<'a> = IndexMap<Key, Vec<&'a Record>>;
-pub type Key = (String, String, Mode);
-
 pub fn compared(base: &[Loaded], new: &[Loaded], threshold: f64, filter: &[String]) -> Compared {
-    let (theirs, ours) = (rows_of(base, filter), rows_of(new, filter));
-    let keys: IndexSet<&Key> = theirs.keys().chain(ours.keys()).collect();
-    let one = |key: &Key| row(key, of(&theirs, key), of(&ours, key), threshold);
-    let rows = keys.into_iter().filter_map(one).collect();
-    Compared { differences: differences(base, new, &theirs, &ours), rows }
-}
-
-fn rows_of<'a>(runs: &'a [Loaded], filter: &[String]) -> Rows<'a> {
-    let like = |p: &String, r: &Record| matches(p, &r.case) || matches(p, &r.impl_name) || *p == r.op;
-    let mut rows = Rows::new();
-    for r in runs.iter().flat_map(|l| &l.records) {
-        if filter.is_empty() || filter.iter().any(|p| like(p, r)) {
-            rows.entry(r.key()).or_default().push(r);
-        }
-    }
-    rows
-}
-
-fn of<'a, 'b>(rows: &'b Rows<'a>, key: &Key) -> &'b [&'a Record] {
-    rows.get(key).map_or(&[], |records| records.as_slice())
+    let pairs = pairs(base, new, filter);
+    let one = |(key, pair): &(Key, Pair)| {
+        let row = row(key, &pair.base, &pair.new, threshold)?;
+        Some(Row { on: pair.on.clone(), ..row })
+    };
+    let rows: Vec<Row> = pairs.iter().filter_map(one).collect();
+    Compared { differences: differences(base, new, &pairs), rows }
 }
 
 /// What the records of one row say; nothing if there are no times on either side.
@@ -133,6 +119,7 @@ pub fn row(key: &Key, base: &[&Record], new: &[&Record], threshold: f64) -> Opti
     let mut row = Row {
         case: key.0.clone(),
         impl_name: key.1.clone(),
+        on: None,
         mode: key.2,
         base_ns: time(base),
         new_ns: time(new),
@@ -207,19 +194,20 @@ fn time(side: &[&Record]) -> Option<f64> {
 }
 
 /// What is not the same on both sides, before anything is said about speed.
-pub fn differences(base: &[Loaded], new: &[Loaded], theirs: &Rows, ours: &Rows) -> Vec<Difference> {
+pub fn differences(base: &[Loaded], new: &[Loaded], pairs: &[(Key, Pair)]) -> Vec<Difference> {
     let mut out = Vec::new();
-    let mut hold = |what: &str, of: &dyn Fn(&Loaded) -> String| {
-        let side = |runs: &[Loaded]| runs.iter().map(of).collect::<IndexSet<_>>().into_iter().collect::<Vec<_>>();
+    let mut hold_all = |what: &str, of: &dyn Fn(&Loaded) -> Vec<String>| {
+        let side = |runs: &[Loaded]| runs.iter().flat_map(of).collect::<IndexSet<_>>();
         let (base, new) = (side(base), side(new));
         if base != new {
-            let shown =
-                |v: Vec<String>| v.iter().map(|v| if v.is_empty() { "-" } else { v }).collect::<Vec<_>>().join(", ");
+            let word = |v: String| if v.is_empty() { "-".into() } else { v };
+            let shown = |side: IndexSet<String>| side.into_iter().map(word).collect::<Vec<_>>().join(", ");
             out.push(Difference { what: what.into(), base: shown(base), new: shown(new) });
         }
     };
-    hold("device", &|l| l.run.device.name.clone());
-    hold("device id", &|l| l.run.device.id.clone());
+    hold_all("device", &|l| devices(&l.run).map(|d| d.name.clone()).collect());
+    hold_all("device id", &|l| devices(&l.run).map(|d| d.id.clone()).collect());
+    let mut hold = |what: &str, of: &dyn Fn(&Loaded) -> String| hold_all(what, &|l| vec![of(l)]);
     hold("kmark", &|l| l.run.kmark.clone());
     hold("commit", &|l| l.run.git.as_ref().map(commit).unwrap_or_default());
     hold("host", &|l| l.run.host.clone().unwrap_or_default());
@@ -231,15 +219,26 @@ pub fn differences(base: &[Loaded], new: &[Loaded], theirs: &Rows, ours: &Rows) 
     for key in known.into_iter().filter(|k| !PASSING.contains(&k.as_str()) && !k.starts_with("gpu")) {
         hold(key, &|l| l.run.environment.get(key).cloned().unwrap_or_default());
     }
+    let elsewhere = pairs.iter().filter(|(_, p)| p.elsewhere).count();
+    if elsewhere > 0 && !out.iter().any(|d| d.what.starts_with("device")) {
+        let base = format!("{elsewhere} of {} rows", pairs.len());
+        out.push(Difference { what: "GPU or machine of".into(), base, new: "another one".into() });
+    }
     let hashes = |rows: &[&Record]| rows.iter().map(|r| r.impl_hash.clone()).collect::<IndexSet<_>>();
-    let both = theirs.keys().filter(|k| ours.contains_key(*k));
+    let both = pairs.iter().filter(|(_, p)| !p.base.is_empty() && !p.new.is_empty());
     let changed: IndexSet<&str> =
-        both.filter(|k| hashes(of(theirs, k)) != hashes(of(ours, k))).map(|k| k.1.as_str()).collect();
+        both.filter(|(_, p)| hashes(&p.base) != hashes(&p.new)).map(|(key, _)| key.1.as_str()).collect();
     if !changed.is_empty() {
         let names = changed.into_iter().collect::<Vec<_>>().join(", ");
         out.push(Difference { what: "code of".into(), base: names, new: "changed".into() });
     }
     out
+}
+
+/// The devices of a run.
+fn devices(run: &Run) -> impl Iterator<Item = &DeviceId> {
+    let several = run.gpus.iter().map(|g| &g.device);
+    several.chain(std::iter::once(&run.device).filter(|_| run.gpus.is_empty()))
 }
 
 /// A commit as people read it.

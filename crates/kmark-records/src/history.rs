@@ -1,8 +1,9 @@
 //! Rows of many runs in the order of their start: where a time changed, by the rule of `compare`, and what came with it.
 //! Numbers and words only; nothing is printed here.
 
-use crate::compare::{Difference, Key, Outcome, Ratio, Rows, differences, row};
+use crate::compare::{Difference, Outcome, Ratio, differences, row};
 use crate::error::Result;
+use crate::pairs::{Key, Pair};
 use crate::store::{Loaded, load_as};
 use indexmap::IndexMap;
 use kmark_core::record::{Mode, Record};
@@ -85,7 +86,7 @@ pub fn by_case(runs: &[Loaded]) -> Vec<Line> {
     let mut rows: IndexMap<(&str, Key), Vec<(usize, &Record)>> = IndexMap::new();
     for (at, run) in runs.iter().enumerate() {
         for r in &run.records {
-            rows.entry((&run.run.device.name, r.key())).or_default().push((at, r));
+            rows.entry((&r.device.name, r.key())).or_default().push((at, r));
         }
     }
     let line = |((device, key), records): ((&str, Key), Vec<(usize, &Record)>)| Line {
@@ -151,8 +152,8 @@ fn point(runs: &[Loaded], at: usize) -> Point {
 
 fn came_with(runs: &[Loaded], key: &Key, before: (usize, &Record), now: (usize, &Record)) -> Vec<Difference> {
     let side = |at: usize| std::slice::from_ref(&runs[at]);
-    let rows = |r| Rows::from_iter([(key.clone(), vec![r])]);
-    let mut found = differences(side(before.0), side(now.0), &rows(before.1), &rows(now.1));
+    let pair = Pair { base: vec![before.1], new: vec![now.1], ..Pair::default() };
+    let mut found = differences(side(before.0), side(now.0), &[(key.clone(), pair)]);
     // Versions of libraries are among a record's notes.
     let (base, new) = (before.1.notes.join("; "), now.1.notes.join("; "));
     if base != new {

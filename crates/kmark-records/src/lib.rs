@@ -4,6 +4,7 @@
 pub mod compare;
 pub mod history;
 pub mod merge;
+pub mod pairs;
 pub mod report;
 pub mod shown;
 pub mod store;

@@ -18,7 +18,13 @@ pub fn render(format: &str, compared: &Compared, options: &Options) -> String {
     }
 }
 
-const HEADER: [&str; 7] = ["case", "impl", "base", "new", "ratio", "between", "verdict"];
+const HEADER: [&str; 8] = ["case", "impl", "on", "base", "new", "ratio", "between", "verdict"];
+
+/// The columns that say something: which GPU, only where a case and impl have several.
+fn shown(compared: &Compared) -> Vec<usize> {
+    let several = compared.rows.iter().any(|r| r.on.is_some());
+    (0..HEADER.len()).filter(|at| HEADER[*at] != "on" || several).collect()
+}
 
 fn terminal(compared: &Compared, options: &Options) -> String {
     let mut text = String::new();
@@ -29,18 +35,24 @@ fn terminal(compared: &Compared, options: &Options) -> String {
         text.push('\n');
     }
     let mut last = "";
+    let columns = shown(compared);
     let lines = compared.rows.iter().map(|r| {
         let case = if std::mem::replace(&mut last, &r.case) == r.case { "" } else { &r.case };
-        let mut cells: Vec<Cell> = [case, &r.impl_name].into_iter().map(|word| Cell::new(clean(word))).collect();
-        cells.extend(numbers(r).into_iter().map(Cell::new));
-        cells.push(paint(&clean(&verdict(r)).replace('\n', " "), options, |c| match r.outcome {
-            Outcome::Faster | Outcome::Mended => c.fg(Color::Green),
-            Outcome::Slower | Outcome::Broken => c.fg(Color::Red),
-            _ => c.fg(Color::DarkGrey),
-        }));
-        cells
+        let mut words = words(r);
+        words[0] = case.into();
+        let cell = |at: &usize| match HEADER[*at] {
+            "verdict" => paint(&clean(&words[*at]).replace('\n', " "), options, |c| match r.outcome {
+                Outcome::Faster | Outcome::Mended => c.fg(Color::Green),
+                Outcome::Slower | Outcome::Broken => c.fg(Color::Red),
+                _ => c.fg(Color::DarkGrey),
+            }),
+            _ => Cell::new(clean(&words[*at])),
+        };
+        columns.iter().map(cell).collect()
     });
-    text.push_str(&table(&HEADER, 2..6, lines, options));
+    let header: Vec<&str> = columns.iter().map(|at| HEADER[*at]).collect();
+    let numbers = columns.len() - 5..columns.len() - 1;
+    text.push_str(&table(&header, numbers, lines, options));
     text.push_str(&format!("\n{}\n", summary(compared)));
     text
 }
@@ -53,16 +65,18 @@ fn markdown(compared: &Compared) -> String {
             text.push_str(&format!("| {} | {} | {} |\n", cell(&d.what), cell(&d.base), cell(&d.new)));
         }
     }
-    text.push_str(&format!("\n| {} |\n|---|---|---|---|---|---|---|\n", HEADER.join(" | ")));
+    let columns = shown(compared);
+    let line = |words: Vec<String>| format!("| {} |\n", words.join(" | "));
+    let of = |words: [String; 8]| columns.iter().map(|at| words[*at].clone()).collect();
+    text.push_str(&format!("\n{}|{}\n", line(of(HEADER.map(String::from))), "---|".repeat(columns.len())));
     for r in &compared.rows {
-        let [base, new, ratio, between] = numbers(r);
-        let words = [&r.case, &r.impl_name, &base, &new, &ratio, &between, &verdict(r)].map(|w| cell(w));
-        text.push_str(&format!("| {} |\n", words.join(" | ")));
+        text.push_str(&line(of(words(r).map(|w| cell(&w)))));
     }
     text
 }
 
-fn numbers(r: &Row) -> [String; 4] {
+/// What stands in the columns of a row.
+fn words(r: &Row) -> [String; 8] {
     let time = |ns: Option<f64>| ns.map(units::time).unwrap_or_default();
     let (ratio, between) = match &r.comparison {
         None => Default::default(),
@@ -71,7 +85,8 @@ fn numbers(r: &Row) -> [String; 4] {
             format!("{} to {}", units::digits(c.lo), units::digits(c.hi)),
         ),
     };
-    [time(r.base_ns), time(r.new_ns), ratio, between]
+    let [case, name, on] = [r.case.clone(), r.impl_name.clone(), r.on.clone().unwrap_or_default()];
+    [case, name, on, time(r.base_ns), time(r.new_ns), ratio, between, verdict(r)]
 }
 
 fn verdict(r: &Row) -> String {

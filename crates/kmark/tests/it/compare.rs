@@ -161,6 +161,95 @@ fn what_differs_is_said_before_any_speed() {
     assert!(text.contains("code of: cuda/01_rows -> changed"), "{text}");
 }
 
+/// A record of this GPU.
+fn on(gpu: (&str, &str), seed: u64, factor: f64) -> Value {
+    let mut r = of(steady(seed, factor));
+    r["device"] = json!({"kind": "cuda", "name": gpu.0, "id": gpu.1});
+    r
+}
+
+/// Rows of a fleet: a run for each record, all of them on one side.
+fn fleet(records: &[Value]) -> Vec<TempDir> {
+    let one = |r: &Value| {
+        let dir = run(std::slice::from_ref(r));
+        let path = dir.path().join("run.json");
+        let mut told: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        told["device"] = r["device"].clone();
+        std::fs::write(path, told.to_string()).unwrap();
+        dir
+    };
+    records.iter().map(one).collect()
+}
+
+/// What is said of each row: GPU or model, and verdict; and what differs.
+fn held(base: &[Value], new: &[Value]) -> (Vec<(String, String)>, String, i32) {
+    let (base, new) = (fleet(base), fleet(new));
+    let more = |flag: &'static str, side: &[TempDir]| -> Vec<String> {
+        side[1..].iter().flat_map(|d| [flag.to_string(), path(d).to_string()]).collect()
+    };
+    let more = [more("--base", &base), more("--new", &new), vec!["--format".into(), "json".into()]].concat();
+    let more: Vec<&str> = more.iter().map(String::as_str).collect();
+    let (code, text) = compare(&base[0], &new[0], &more);
+    let found: Value = serde_json::from_str(&text).unwrap();
+    let word = |v: &Value| v.as_str().unwrap_or("").to_string();
+    let rows = found["rows"].as_array().unwrap().iter().map(|r| (word(&r["on"]), word(&r["outcome"]))).collect();
+    let differs = found["differences"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|d| format!("{}: {} -> {}; ", word(&d["what"]), word(&d["base"]), word(&d["new"])));
+    (rows, differs.collect(), code)
+}
+
+#[test]
+fn a_gpu_is_held_against_itself_where_both_sides_have_it() {
+    const H: &str = "NVIDIA H200";
+    const A: &str = "NVIDIA A100";
+    let rows = |all: &[(&str, &str)]| all.iter().map(|(a, b)| (a.to_string(), b.to_string())).collect::<Vec<_>>();
+    // One GPU is always slow, and another one has become slow: only that is a change, in whichever order they come.
+    let base = [on((H, "GPU-1"), 1, 1.0), on((H, "GPU-2"), 2, 1.1), on((H, "GPU-3"), 3, 1.0)];
+    let new = [on((H, "GPU-3"), 4, 1.05), on((H, "GPU-2"), 5, 1.1), on((H, "GPU-1"), 6, 1.0)];
+    let (found, differs, code) = held(&base, &new);
+    assert_eq!(found, rows(&[("GPU-1", "same"), ("GPU-2", "same"), ("GPU-3", "slower")]));
+    assert!(code == 3 && !differs.contains("device"), "{differs}");
+    let (base_dirs, new_dirs) = (fleet(&base[..2]), fleet(&new[1..]));
+    let more = ["--base", path(&base_dirs[1]), "--new", path(&new_dirs[1])];
+    let (_, table) = compare(&base_dirs[0], &new_dirs[0], &more);
+    assert!(table.contains(" on ") && table.contains("GPU-2"), "{table}");
+
+    // Other GPUs of the model: their records are replicates, and that they are others is said.
+    let (found, differs, _) = held(&base[..1], &[on((H, "GPU-8"), 7, 1.0)]);
+    assert!(found == rows(&[("", "same")]) && differs.contains("device id: GPU-1 -> GPU-8"), "{found:?} {differs}");
+    // Two models on each side are not mixed, nor is a model that one side lacks held against another.
+    let two = |ids: [&str; 2], factors: [f64; 2]| [on((H, ids[0]), 1, factors[0]), on((A, ids[1]), 2, factors[1])];
+    let (found, ..) = held(&two(["GPU-1", "GPU-2"], [1.0, 2.0]), &two(["GPU-3", "GPU-4"], [1.0, 2.0]));
+    assert_eq!(found, rows(&[(H, "same"), (A, "same")]));
+    let (found, ..) = held(&two(["GPU-1", "GPU-2"], [1.0, 2.0]), &two(["GPU-3", "GPU-4"], [1.0, 2.0])[..1]);
+    assert_eq!(found, rows(&[(H, "same"), (A, "missing")]));
+    // One model against another is what was asked for.
+    let (found, differs, code) =
+        held(&two(["GPU-1", "GPU-2"], [1.0, 2.0])[..1], &two(["GPU-3", "GPU-4"], [1.0, 2.0])[1..]);
+    assert!(found == rows(&[("", "slower")]) && code == 3 && differs.contains("device: NVIDIA H200 -> NVIDIA A100"));
+}
+
+#[test]
+fn a_case_that_went_to_another_gpu_of_the_run_is_told() {
+    // As with cuda:all, where each case goes to whichever GPU is free.
+    let both = |gpu: &str, seed: u64| {
+        let dir = run(&[on(("NVIDIA H200", gpu), seed, 1.0)]);
+        let path = dir.path().join("run.json");
+        let mut told: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        let device = |id: &str| json!({"device": {"kind": "cuda", "name": "NVIDIA H200", "id": id}});
+        told["gpus"] = json!([device("GPU-1"), device("GPU-2")]);
+        std::fs::write(path, told.to_string()).unwrap();
+        dir
+    };
+    let (code, text) = compare(&both("GPU-1", 1), &both("GPU-2", 2), &[]);
+    assert!(code == 0 && text.starts_with("GPU or machine of: 1 of 1 rows -> another one"), "{text}");
+    let (_, text) = compare(&both("GPU-1", 1), &both("GPU-1", 2), &[]);
+    assert!(!text.contains("GPU or machine"), "{text}");
+}
+
 #[test]
 fn several_runs_on_a_side_show_how_runs_differ() {
     // Runs of one thing that lie 1 % apart: one pair proves a difference, several do not.
