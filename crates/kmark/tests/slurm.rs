@@ -218,6 +218,21 @@ fn an_array_survives_what_clusters_do() {
     let line = text(&done.stderr);
     assert!(done.status.code() == Some(2) && line.lines().count() == 1 && line.contains("nope"), "{line}");
     assert!(!refused.exists());
+    // GPUs are asked for, and more than a node has are refused.
+    let gpus = |count: &str, out: &str| {
+        let out = folder.path().join(out);
+        let args = ["submit", "many.toml", "--filter", "*m8-*", "--device", "cpu", "--budget", "5ms", "--rounds", "2"];
+        let args = [&args[..], &["--no-roofs", "--slurm", "--gpus-per-node", count, "--out", out.to_str().unwrap()]];
+        cluster.kmark(&args.concat()).current_dir(folder.path()).output().unwrap()
+    };
+    let done = gpus("3", "three");
+    let line = text(&done.stderr);
+    assert!(done.status.code() == Some(2) && line.lines().count() == 1, "{line}");
+    assert!(gpus("2", "two").status.success());
+    let two = folder.path().join("two");
+    assert!(std::fs::read_to_string(two.join("job.sh")).unwrap().contains("--gpus-per-node=2"));
+    let done = cluster.kmark(&["collect", two.to_str().unwrap(), "--wait"]).timeout(Duration::from_secs(60)).output();
+    assert!(text(&done.unwrap().stdout).contains("1 runs, 2 records"));
     // A node that does not see the folder, for which it is elsewhere a while.
     let (here, there) = (folder.path().join("here"), folder.path().join("there"));
     let args = ["submit", "smoke", "--slurm", "--sbatch=--hold", "--out", here.to_str().unwrap()];

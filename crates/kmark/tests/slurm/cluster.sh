@@ -1,6 +1,7 @@
 #!/bin/sh
-# A real Slurm on one machine for tests: a controller and several nodes on loopback, as root, without systemd, cgroups or
-# a database. Everything lies in one folder, whose name must be short: Unix sockets lie in it.
+# A real Slurm on one machine for tests: a controller and several nodes on loopback, each with two GPUs that are none, as
+# root, without systemd, cgroups or a database. Everything lies in one folder, whose name must be short: Unix sockets lie in
+# it.
 #   cluster.sh install             Debian's packages, unless they are there
 #   cluster.sh start DIR PORT N    nodes n1 to nN, on PORT and those after it; then SLURM_CONF=DIR/slurm.conf
 #   cluster.sh stop DIR
@@ -31,7 +32,8 @@ ReturnToService=2
 MessageTimeout=5
 KillWait=2
 SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1
-NodeName=n[1-$3] NodeHostname=localhost NodeAddr=127.0.0.1 Port=[$(($2 + 1))-$(($2 + $3))] CPUs=2 State=UNKNOWN
+GresTypes=gpu
+NodeName=n[1-$3] NodeHostname=localhost NodeAddr=127.0.0.1 Port=[$(($2 + 1))-$(($2 + $3))] CPUs=2 Gres=gpu:2 State=UNKNOWN
 PreemptType=preempt/partition_prio
 PreemptMode=CANCEL
 PartitionName=main Nodes=ALL Default=YES DefaultTime=60 MaxTime=INFINITE State=UP PriorityTier=1
@@ -75,6 +77,9 @@ case ${1:-} in
     mkdir -p "$dir/state"
     chmod 755 "$dir"
     conf "$dir" "$3" "$nodes" >"$SLURM_CONF"
+    ln -sf /dev/null "$dir/gpu0" # Slurm wants devices; files would be handed out, but tasks not told of them
+    ln -sf /dev/null "$dir/gpu1"
+    echo "NodeName=n[1-$nodes] Name=gpu File=$dir/gpu[0-1]" >"$dir/gres.conf"
     mungekey -c -k "$dir/munge.key"
     daemon munged munged -F --socket="$dir/munge.socket" --key-file="$dir/munge.key" \
       --log-file="$dir/munged.own.log" --pid-file="$dir/munged.own" --seed-file="$dir/munged.seed"
