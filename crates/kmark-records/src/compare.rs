@@ -180,7 +180,8 @@ fn judge(row: &mut Row, base: &[&Record], new: &[&Record], threshold: f64) {
     let tolerated = 1.0 / (1.0 + threshold);
     row.regression = row.outcome == Outcome::Slower && speedup <= tolerated;
     let could_hide = visible.is_none_or(|_| lo < tolerated);
-    row.undecided = row.outcome == Outcome::Ambiguous && could_hide;
+    // Without a threshold every pair hides something; then the verdict counts.
+    row.undecided = !row.regression && could_hide && (threshold > 0.0 || row.outcome == Outcome::Ambiguous);
 }
 
 /// The records whose times count.

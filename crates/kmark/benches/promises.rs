@@ -1,9 +1,12 @@
-//! What kmark promises about its own speed and memory, measured: `cargo bench`. Ratios of one run beside the promise;
-//! nothing is asserted, because a busy machine is not a bug.
+//! What kmark promises about its own speed and memory, measured: `cargo bench`, or a part of it: `cargo bench -- records`.
+//! Ratios of one run beside the promise; nothing is asserted, because a busy machine is not a bug.
+
+#[path = "promises/records.rs"]
+mod records;
 
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 const KMARK: &str = env!("CARGO_BIN_EXE_kmark");
@@ -12,10 +15,19 @@ fn main() {
     let dir = std::env::temp_dir().join(format!("kmark-promises-{}", std::process::id()));
     std::fs::create_dir_all(&dir).expect("a temporary folder");
     println!("{:<58} {:>10}   promise", "", "measured");
-    against_the_roof(&dir);
-    host_overhead(&dir);
-    gate_memory(&dir);
-    start_up();
+    let parts: [(&str, fn(&Path)); 7] = [
+        ("roof", against_the_roof),
+        ("host", host_overhead),
+        ("memory", gate_memory),
+        ("start", start_up),
+        ("records", records::many),
+        ("fleet", records::fleet),
+        ("page", records::page),
+    ];
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|w| !w.starts_with('-')).collect();
+    for (_, part) in parts.iter().filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|w| w == name)) {
+        part(&dir);
+    }
     let _ = std::fs::remove_dir_all(&dir);
 }
 
@@ -105,21 +117,43 @@ fn gate_memory(dir: &Path) {
     }
 }
 
+/// Runs it, for its seconds and the most memory that it had, in MB.
+fn cost(command: &mut Command) -> (f64, f64) {
+    let start = Instant::now();
+    let mut child = command.stdout(Stdio::null()).spawn().expect("it runs");
+    let mut peak = 0.0f64;
+    let status = loop {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+        peak = peak.max(field(&status, "VmHWM:"));
+        match child.try_wait().expect("a child") {
+            Some(status) => break status,
+            None => std::thread::sleep(Duration::from_millis(2)),
+        }
+    };
+    assert!(status.success(), "{command:?}");
+    (start.elapsed().as_secs_f64(), peak / 1e6)
+}
+
+/// A size of a process, in bytes.
+fn field(status: &str, key: &str) -> f64 {
+    let value = status.lines().find_map(|l| l.strip_prefix(key)).and_then(|v| v.trim().strip_suffix(" kB"));
+    1024.0 * value.and_then(|v| v.trim().parse::<f64>().ok()).unwrap_or(0.0)
+}
+
 /// The largest resident size that a child of `parent` has had, in bytes.
 fn children_peak(parent: u32) -> f64 {
     let mut peak = 0.0f64;
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Ok(status) = std::fs::read_to_string(entry.path().join("status")) else { continue };
-        let field = |key: &str| status.lines().find_map(|l| l.strip_prefix(key)).map(str::trim);
-        if field("PPid:").and_then(|p| p.parse::<u32>().ok()) == Some(parent) {
-            let kib = field("VmHWM:").and_then(|v| v.strip_suffix(" kB")).and_then(|v| v.trim().parse::<f64>().ok());
-            peak = peak.max(kib.unwrap_or(0.0) * 1024.0);
+        let owner = status.lines().find_map(|l| l.strip_prefix("PPid:")).and_then(|p| p.trim().parse().ok());
+        if owner == Some(parent) {
+            peak = peak.max(field(&status, "VmHWM:"));
         }
     }
     peak
 }
 
-fn start_up() {
+fn start_up(_: &Path) {
     for args in [&["--help"][..], &["list", "ops"], &["list", "suites"], &["list", "cases", "dsv3"]] {
         let mut times: Vec<f64> = (0..21)
             .map(|_| {

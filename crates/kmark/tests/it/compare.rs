@@ -120,6 +120,11 @@ fn small_slow_downs_are_within_a_threshold() {
     let (base, new) = (run(&[of(steady(1, 1.0))]), run(&[of(steady(2, 1.02))]));
     assert_eq!(compare(&base, &new, &["--threshold", "3%"]).0, 0);
     assert_eq!(compare(&base, &new, &["--threshold", "1%"]).0, 3);
+    // Strictly, what a threshold allows must be all that there can be.
+    let same = run(&[of(steady(3, 1.0))]);
+    let strict = |new: &TempDir, threshold: &str| compare(&base, new, &["--strict", "--threshold", threshold]).0;
+    assert_eq!((strict(&same, "3%"), strict(&same, "0.2%")), (0, 4), "the same, as far as 0.6 % can be seen");
+    assert_eq!((strict(&new, "5%"), strict(&new, "2.3%")), (0, 4), "2 % slower, give or take 0.6 %");
 }
 
 #[test]

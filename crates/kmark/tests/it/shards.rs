@@ -1,5 +1,6 @@
 //! Parts of a plan: together they are the plan, each is the same wherever it is asked for, and a run of one is that one.
 
+use crate::cuda::{on_standin, standin};
 use crate::{output, records, small_suite, text};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -94,4 +95,17 @@ fn a_shard_that_is_none_is_refused() {
     let none =
         output(&["verify", "softmax", "--device", "cpu", "--configs", "4x8", "--dtype", "f32", "--shard", "2/2"]);
     assert!(none.status.code() == Some(2) && text(&none.stderr).contains("fewer cases than shards"));
+}
+
+/// As a run of a shard does it ahead of its cases.
+#[test]
+fn only_the_cases_of_a_shard_are_compiled() {
+    let cache = tempfile::tempdir().unwrap();
+    let args = ["build", "rmsnorm", "softmax", "--dtype", "f32", "--configs", "5x17", "--arch", "sm_89"];
+    let args = [&args[..], &["--impl", "cuda/01_rows", "--cases-from-stdin", "--part", "0/1"]].concat();
+    let mut command = on_standin(standin(), &args);
+    let done = command.env("KMARK_CACHE", cache.path()).write_stdin("rmsnorm/f32/m5-n17\n").output().unwrap();
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let compiled = std::fs::read_dir(cache.path().join("kernels")).unwrap().count();
+    assert_eq!(compiled, 2, "an oracle and a kernel, not those of softmax");
 }
