@@ -89,6 +89,12 @@ def own_inputs(case: str, maker: Any) -> dict[str, Any]:
     return found
 
 
+def own_shapes(case: str) -> dict[str, tuple[list[int], str]]:
+    """Shape and dtype of every tensor of a case."""
+    found: dict[str, tuple[list[int], str]] = _load().own_shapes(case)
+    return found
+
+
 def own_judge(case: str, outputs: dict[str, bytes], truth: Any) -> str:
     """The gate's word on outputs, as JSON."""
     return str(_load().own_judge(case, outputs, truth))

@@ -93,7 +93,7 @@ class Adapters:
             from .own._judge import Answers
 
             self.answers = Answers()
-        return self.answers.of(self.own(case.op), case, inputs, os.environ.get("KMARK_REFERENCE_DEVICE", "cpu"))
+        return self.answers.of(self.own(case.op), case, inputs, "cpu")
 
     def make(self, text: str, tensor: str) -> bytes:
         from .own._judge import made
@@ -254,10 +254,11 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--describe", action="store_true", help="print what the ops of a file are, and leave")
     parser.add_argument("--try", action="append", dest="tries", help="run the reference of a case, and leave")
+    parser.add_argument("--count", action="append", dest="counts", help="count the arithmetic of a case, and leave")
     args = parser.parse_args()
-    if args.describe or args.tries:
+    if args.describe or args.tries or args.counts:
         _native.load()
-        sys.exit(describe(args.family.partition(":")[2], args.tries or []))
+        sys.exit(describe(args.family.partition(":")[2], args.tries or [], args.counts or []))
     _native.load()
     from . import _kmark
 

@@ -12,6 +12,7 @@ use crate::gate::Verify;
 use crate::op::{Attr, AttrKind, Axis, MEMORY, Op, YES_NO};
 use crate::tensor::{Role, TensorSpec, View};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::sync::{OnceLock, RwLock};
 
 /// What a user says of an op.
@@ -28,8 +29,10 @@ pub struct OwnOp {
     pub dtypes: Vec<DType>,
     pub configs: Vec<String>,
     pub tensors: Vec<OwnTensor>,
-    /// Arithmetic of a case, by axes; none: it is not known.
+    /// Arithmetic of a case, by axes; none: what was counted ([`count`]), if anybody can.
     pub flops: Option<String>,
+    /// Whether the reference can be counted.
+    pub countable: bool,
     /// What computes it in the same file.
     pub impls: Vec<OwnImpl>,
     /// Wrong on purpose: made of the reference, and the user's own.
@@ -151,6 +154,13 @@ pub fn find(name: &str) -> Option<(&'static OwnOp, &'static Op)> {
     KNOWN.read().expect("nobody panics while learning").iter().find(|k| k.own.name == name).map(|k| (k.own, k.op))
 }
 
+static COUNTED: RwLock<BTreeMap<String, u64>> = RwLock::new(BTreeMap::new());
+
+/// Remembers the arithmetic of a case whose op does not state it.
+pub fn count(case: &Case, flops: u64) {
+    COUNTED.write().expect("nobody panics while counting").insert(case.id.clone(), flops);
+}
+
 fn of(case: &Case) -> &'static OwnOp {
     find(&case.op).unwrap_or_else(|| panic!("nobody told of op {}", case.op)).0
 }
@@ -236,8 +246,9 @@ impl OwnOp {
     }
 
     fn flops(&self, case: &Case) -> u64 {
-        let known = self.flops.as_ref().and_then(|f| self.value(f, case).ok());
-        known.map_or(0, |f| f.max(0) as u64)
+        let stated = self.flops.as_ref().and_then(|f| self.value(f, case).ok());
+        let counted = || COUNTED.read().expect("nobody panics while counting").get(&case.id).copied();
+        stated.map(|f| f.max(0) as u64).or_else(counted).unwrap_or(0)
     }
 
     fn tensors(&'static self, case: &Case) -> Vec<TensorSpec> {

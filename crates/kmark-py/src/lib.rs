@@ -128,5 +128,6 @@ fn _kmark(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(own::own_case, module)?)?;
     module.add_function(wrap_pyfunction!(own::own_maker, module)?)?;
     module.add_function(wrap_pyfunction!(own::own_inputs, module)?)?;
+    module.add_function(wrap_pyfunction!(own::own_shapes, module)?)?;
     module.add_function(wrap_pyfunction!(own::own_judge, module)?)
 }

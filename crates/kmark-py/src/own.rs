@@ -159,6 +159,14 @@ pub fn own_inputs<'py>(py: Python<'py>, case: &str) -> PyResult<Dict<'py>> {
     inputs(py, op, &case)
 }
 
+/// Shape and dtype of every tensor of a case of a learnt op.
+#[pyfunction]
+pub fn own_shapes<'py>(py: Python<'py>, case: &str) -> PyResult<Dict<'py>> {
+    let ((case, op), dict) = (case_of(case)?, PyDict::new(py));
+    op.tensors(&case).iter().try_for_each(|t| dict.set_item(t.name, (t.shape.clone(), t.dtype.name())))?;
+    Ok(dict)
+}
+
 /// The gate's word, as JSON, on outputs given by name as bytes of their dtype.
 #[pyfunction]
 pub fn own_judge(

@@ -117,7 +117,8 @@ pub fn too_large(case: &Case) -> Option<Fault> {
 }
 
 /// Tries the reference of every op on its smallest case, so that what is wrong with it is said before anything is measured.
-pub fn try_references<'a>(cases: impl Iterator<Item = &'a Case>) -> Result<()> {
+pub fn try_references<'a>(cases: impl Iterator<Item = &'a Case> + Clone) -> Result<()> {
+    count_flops(cases.clone())?;
     let mut smallest: IndexMap<&str, (u64, &Case)> = IndexMap::new();
     for case in cases {
         let Some((own, op)) = own::find(&case.op) else { continue };
@@ -133,6 +134,26 @@ pub fn try_references<'a>(cases: impl Iterator<Item = &'a Case>) -> Result<()> {
             return Err(Error::usage(format!("{}: {}", case.id, fault.message)));
         }
         python::try_reference(&own.file, &[serde_json::to_string(case).expect("cases are plain data")])?;
+    }
+    Ok(())
+}
+
+/// Counts what ops do not state.
+fn count_flops<'a>(cases: impl Iterator<Item = &'a Case>) -> Result<()> {
+    let mut uncounted: IndexMap<&str, Vec<&Case>> = IndexMap::new();
+    for case in cases {
+        match own::find(&case.op) {
+            Some((own, _)) if own.flops.is_none() && own.countable => {
+                uncounted.entry(&own.file).or_default().push(case)
+            }
+            _ => {}
+        }
+    }
+    for (file, cases) in uncounted {
+        let texts: Vec<String> =
+            cases.iter().map(|c| serde_json::to_string(c).expect("cases are plain data")).collect();
+        let counts = python::count_flops(file, &texts)?;
+        cases.iter().zip(counts).for_each(|(case, flops)| own::count(case, flops));
     }
     Ok(())
 }

@@ -109,9 +109,18 @@ pub fn describe(path: &str) -> Result<Vec<OwnOp>> {
 
 /// Runs the references of a file on cases, without judging anything; the error is what is wrong with them.
 pub fn try_reference(path: &str, cases: &[String]) -> Result<()> {
+    asked::<serde_json::Value>(path, "--try", cases).map(drop)
+}
+
+/// The arithmetic of cases, by running their references on shapes alone.
+pub fn count_flops(path: &str, cases: &[String]) -> Result<Vec<u64>> {
+    asked(path, "--count", cases)
+}
+
+fn asked<T: serde::de::DeserializeOwned>(path: &str, flag: &str, cases: &[String]) -> Result<T> {
     let mut command = worker(&format!("{JUDGE}{path}"), Choice::Cpu)?;
-    command.args(cases.iter().flat_map(|case| ["--try", case]));
-    told::<serde_json::Value>(command).map(drop).map_err(|why| Error::usage(format!("{path}: {why}")))
+    command.args(cases.iter().flat_map(|case| [flag, case]));
+    told(command).map_err(|why| Error::usage(format!("{path}: {why}")))
 }
 
 /// What a process of ours prints; `Err` is its last line on standard error.

@@ -157,6 +157,7 @@ class Op:
             "name": self.name, "about": self.about, "file": file or self.file, "hash": self.hash(),
             "axes": self.axes, "attrs": [self._attr(n, d) for n, d in self.attrs.items()], "dtypes": self.dtypes,
             "configs": self.configs, "tensors": [t.describe() for t in self.tensors], "flops": self.flops,
+            "countable": self.library == "torch",
             "impls": listed, "mutants": wrong,
         }  # fmt: skip
 
@@ -262,25 +263,55 @@ def load(path: str) -> list[Op]:
 
 def _tried(ops: list[Op], text: str, path: str) -> None:
     """Runs a case's reference; BadReference says what is wrong with it."""
-    from .. import _engine
     from ._judge import Answer, tensors_of
 
     case = registry.Case(text, "cpu")
     op = next(o for o in ops if o.name == case.op)
-    axes, attrs = list(case.axes.items()), list(case.attrs.items())
-    _engine.own_case(json.dumps(op.describe(path)), case.dtype, axes, attrs, case.seed)
+    _learnt(op, case, path)
     Answer(op, case, tensors_of(op, text), "cpu", runs=2)
 
 
-def main(path: str, cases: Sequence[str] = ()) -> int:
-    """Prints what a file says of its ops, for the host; runs their references on cases that it names."""
+def _counted(ops: list[Op], text: str, path: str) -> int:
+    """Floating-point operations of a reference's products, as torch counts them, on shapes alone."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from .. import _engine
+
+    case = registry.Case(text, "cpu")
+    op = next(o for o in ops if o.name == case.op)
+    arrays = {}
+    for name, (shape, dtype) in _engine.own_shapes(_learnt(op, case, path)).items():
+        if any(t.name == name and t.role != "out" for t in op.tensors):
+            number = torch.int64 if dtype.startswith("i") else torch.float64
+            arrays[name] = torch.empty(shape, dtype=number, device="meta")
+    try:
+        with FlopCounterMode(display=False) as counter:
+            op.reference(**op.arguments(case, arrays))
+    except Exception:  # it looks at values, or does what torch cannot do on shapes
+        return 0
+    return int(counter.get_total_flops())
+
+
+def _learnt(op: Op, case: registry.Case, path: str) -> str:
+    """The case, in a process that has learnt its op."""
+    from .. import _engine
+
+    axes, attrs = list(case.axes.items()), list(case.attrs.items())
+    return _engine.own_case(json.dumps(op.describe(path)), case.dtype, axes, attrs, case.seed)[0]
+
+
+def main(path: str, tries: Sequence[str] = (), counts: Sequence[str] = ()) -> int:
+    """Prints what a file says of its ops, for the host; runs or counts their references on cases that it names."""
     out = sys.stdout
     sys.stdout = sys.stderr  # what the file prints is not ours
     try:
         ops = load(path)
         text = json.dumps([o.describe(path) for o in ops])
-        for case in cases:
+        for case in tries:
             _tried(ops, case, path)
+        if counts:
+            text = json.dumps([_counted(ops, case, path) for case in counts])
     except Exception as error:  # a user's file may do anything
         where = ""
         trace = error.__traceback__

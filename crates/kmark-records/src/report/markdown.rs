@@ -3,7 +3,7 @@
 use super::against::{mark, noise};
 use super::columns::{Column, for_people};
 use super::rows::Row;
-use super::summary::{Summary, counts, explained, grouped, loose, summaries};
+use super::summary::{Summary, counts, explained, grouped, ill_conditioned, loose, summaries};
 use super::{Options, RunData};
 use crate::units;
 use kmark_core::stats::{geomean, median};
@@ -58,6 +58,10 @@ fn one(data: &RunData, options: &Options, text: &mut String) -> Result {
         if !loose.is_empty() {
             let words = cell(&loose.join("; "));
             writeln!(text, "\n‡ loose: intermediates are rounded to 16 bits; {words} what one rounding allows.")?;
+        }
+        let ill = ill_conditioned(rows());
+        if !ill.is_empty() {
+            writeln!(text, "\n{}.", cell(&ill))?;
         }
         if rows().filter_map(|r| r.time.as_ref()).any(|t| t.throttled > 0.5) {
             writeln!(text, "\n† most samples were taken while the clocks were held down.")?;

@@ -31,6 +31,9 @@ pub struct Row {
     /// How well its results are rounded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grade: Option<Grade>,
+    /// The bound of a user's op says little.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub ill_conditioned: bool,
     /// Largest error as a multiple of what one rounding allows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worst_error: Option<f64>,
@@ -130,6 +133,7 @@ impl Row {
             status: r.status.word(),
             contract: r.contract.clone(),
             grade: grade(r),
+            ill_conditioned: r.verify.as_ref().and_then(|v| v.bound.as_ref()).is_some_and(|b| b.ill_conditioned),
             worst_error: worst,
             time: typical.map(|t| time(run, r, t)),
             against: None,

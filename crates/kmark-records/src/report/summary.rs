@@ -88,6 +88,20 @@ pub fn loose<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<String> {
     grouped(loose, |r| (&r.op, &r.impl_name)).into_iter().map(line).collect()
 }
 
+/// Ops of users whose bound says little, and why; empty if there are none.
+pub fn ill_conditioned<'a>(rows: impl Iterator<Item = &'a Row>) -> String {
+    let ops: Vec<&String> =
+        grouped(rows.filter(|r| r.ill_conditioned), |r| &r.op).into_iter().map(|(op, _)| op).collect();
+    let names: Vec<&str> = ops.iter().map(|op| op.as_str()).collect();
+    match names.is_empty() {
+        true => String::new(),
+        false => format!(
+            "ill-conditioned: {}: the reference loses so much precision that wrong results may pass",
+            names.join(", ")
+        ),
+    }
+}
+
 /// How many rows have each status, in the order of first appearance.
 pub fn counts(rows: &[Row]) -> Vec<(&'static str, usize)> {
     grouped(rows.iter(), |r| r.status).into_iter().map(|(status, rows)| (status, rows.len())).collect()

@@ -3,7 +3,7 @@
 use super::against::{mark, noise};
 use super::columns::{Column, for_people};
 use super::rows::Row;
-use super::summary::{Summary, counts, explained, loose, summaries};
+use super::summary::{Summary, counts, explained, ill_conditioned, loose, summaries};
 use super::{Options, RunData, narrow};
 use crate::units;
 use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table};
@@ -170,5 +170,7 @@ fn footer(data: &RunData) -> String {
             lines.join("; ")
         ),
     };
-    format!("{held}{loose}{}\nrecords in {}\n", facts.join(" · "), data.name)
+    let ill = ill_conditioned(rows.iter());
+    let ill = if ill.is_empty() { ill } else { format!("{ill}\n") };
+    format!("{held}{loose}{ill}{}\nrecords in {}\n", facts.join(" · "), data.name)
 }
