@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import pathlib
 import struct
@@ -160,6 +161,44 @@ class Close(unittest.TestCase):
         h = kmark.Harness("cpu", budget="10ms", rounds=1)
         with self.assertRaisesRegex(kmark.WrongResult, r"wrong: .*y\[\d+, \d+\] is .*expected"):
             h.measure(lambda: self.right + 1, "off", check=lambda y: kmark.close(y, self.exact))
+
+
+@unittest.skipUnless(importlib.util.find_spec("torch") and np is not None, "torch or the compiled part is missing")
+class OfTorch(unittest.TestCase):
+    def test_tensors_of_every_dtype(self) -> None:
+        import torch
+
+        exact = torch.randn(32, 24, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+        for dtype in (
+            torch.float64,
+            torch.float32,
+            torch.float16,
+            torch.bfloat16,
+            torch.float8_e4m3fn,
+            torch.float8_e5m2,
+        ):
+            right = exact.to(dtype)
+            self.assertTrue(kmark.close(right, exact), str(dtype))
+            self.assertTrue(kmark.close(right.T, exact.T), str(dtype))
+            wrong = (exact * 1.5).to(dtype)
+            self.assertFalse(kmark.close(wrong, exact), str(dtype))
+        self.assertTrue(kmark.close(exact.float().requires_grad_(), exact, slack=torch.zeros(24)))
+        self.assertTrue(kmark.close(torch.arange(5), torch.arange(5).double()))
+
+    def test_tensors_are_spoiled_and_put_back(self) -> None:
+        import torch
+
+        a, c = torch.arange(4.0), torch.zeros(4)
+        h = kmark.Harness("cpu", budget="10ms", rounds=1)
+        for functions in (
+            {"add": lambda: torch.add(a, 1, out=c), "lazy": lambda: c},
+            {"add": lambda: torch.add(a, 1, out=c).view(2, 2), "lazy": lambda: c.view(2, 2)},
+        ):
+            with self.assertRaisesRegex(kmark.WrongResult, "lazy"):
+                h.versus(functions, check=lambda y: bool((y.flatten() == a + 1).all()))
+        with self.assertRaisesRegex(kmark.WrongResult, "nothing"):
+            h.versus({"nothing": lambda: None}, outputs=c, check=lambda: bool((c == a + 1).all()))
+        self.assertTrue((a == torch.arange(4.0)).all())
 
 
 if __name__ == "__main__":
