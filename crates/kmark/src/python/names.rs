@@ -31,11 +31,16 @@ fn statements(text: &str) -> Vec<String> {
     let (mut all, mut open, mut depth) = (Vec::new(), String::new(), 0i32);
     for line in text.lines() {
         let code = line.split('#').next().unwrap_or("").trim_end();
+        // A bracket in a string must not hide the rest of the file.
+        let words = ["def ", "async def ", "class ", "import ", "from ", "@"];
+        let begins = words.iter().any(|w| code.starts_with(w)) || !assigned(code).is_empty();
+        if begins && !code.starts_with(' ') && !open.is_empty() {
+            all.push(std::mem::take(&mut open));
+            depth = 0;
+        }
         depth += code.chars().map(|c| i32::from("([{".contains(c)) - i32::from(")]}".contains(c))).sum::<i32>();
         open.push_str(if open.is_empty() { code } else { code.trim_start() });
-        // A bracket in a string must not hide the rest of the file.
-        let begins = code.starts_with(|c: char| c.is_alphabetic() || c == '@');
-        if depth <= 0 || (begins && open.len() > code.len()) {
+        if depth <= 0 {
             all.push(std::mem::take(&mut open));
             depth = 0;
         }
@@ -46,14 +51,22 @@ fn statements(text: &str) -> Vec<String> {
 
 /// The targets of `a = b = …`, `a, b = …` and `a: T = …`.
 fn assigned(line: &str) -> Vec<String> {
-    let mut parts: Vec<&str> = line.split('=').collect();
-    // Neither a comparison nor a keyword argument of a call.
-    if parts.len() < 2 || parts.iter().take(parts.len() - 1).any(|p| p.is_empty() || p.contains('(')) {
-        parts.truncate(if parts[0].contains('(') { 0 } else { 2 });
+    let names = |targets: &str| -> Vec<String> {
+        targets.split(',').map(str::trim).filter(|t| is_name(t)).map(String::from).collect()
+    };
+    if let Some((target, rest)) = line.split_once(':')
+        && is_name(target.trim())
+        && rest.contains(" = ")
+    {
+        return names(target);
     }
+    // Behind a bracket or a quote stand arguments.
+    let head = line.split(['(', '[', '{', '"', '\'']).next().unwrap_or("");
+    let mut parts: Vec<&str> = head.split('=').collect();
     parts.pop();
-    let targets = parts.iter().flat_map(|p| p.split(','));
-    targets.map(|t| t.split(':').next().unwrap_or("").trim()).filter(|t| is_name(t)).map(String::from).collect()
+    // Comparisons, and assignments that need the name already, have another sign beside theirs.
+    let plain = |p: &&str| !p.is_empty() && !p.ends_with(|c: char| "<>!+-*/%&|^:@".contains(c));
+    if parts.iter().all(plain) { parts.into_iter().flat_map(names).collect() } else { Vec::new() }
 }
 
 fn is_name(word: &str) -> bool {
@@ -108,6 +121,8 @@ print(\"def text(\")
 last = (
     1
 )
+annotated: dict[str, int] = {}
+total += 1
 # def commented(): pass
 ";
         let found = bound(text);
@@ -129,11 +144,12 @@ last = (
             "later",
             "Kernel",
             "last",
+            "annotated",
         ];
         for name in wanted {
             assert!(found.iter().any(|n| n == name), "{name} of {found:?}");
         }
-        for name in ["called", "x", "commented", "columns", "n", "mode", "text"] {
+        for name in ["called", "x", "commented", "columns", "n", "mode", "text", "total"] {
             assert!(!found.iter().any(|n| n == name), "{name} of {found:?}");
         }
         assert_eq!(bound("from all import *\n"), [EVERYTHING]);
