@@ -120,7 +120,7 @@ fn what_is_wrong_with_an_op_is_one_clear_line() {
         ("x: m n -> y: m n", "return x + np.random.rand(*x.shape)", "random"),
         ("x: m n -> y: m k*q", "return x", "mine wants 4 (mxnxkxq)"),
         ("x: m n", "return x", "has no output"),
-        (X),
+        ("x: m n -> y: m n wavy(3)", "return x", "there is no function wavy"),
         ("x: m n, i: m i32 -> y: m n", "return x", "mine.py"),
         ("x: m n index(n -> y: m n", "return x", "index"),
         ("z: m n -> y: m n", "return x", "no parameter z"),
