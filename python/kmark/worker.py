@@ -17,7 +17,7 @@ import traceback
 from types import SimpleNamespace
 from typing import Any, Callable, Optional
 
-from . import _native, registry
+from . import _native, foreign, registry
 from .own._launch import adapter
 from .own._op import MUTANT, REFERENCE, Op
 from .own._op import load as load_ops
@@ -39,9 +39,10 @@ class Adapters:
     def has(self, op: str, name: str) -> bool:
         return is_file(name) or (op, name) in ADAPTERS
 
-    def bind(self, text: str, name: str, device: str, tensors: dict[str, Any]) -> Bound:
+    def bind(self, text: str, name: str, device: str, tensors: dict[str, Any], file: Optional[str] = None) -> Bound:
+        """`file`: where the case's op is defined, if it is one of a user's."""
         case = Case(text, device, arranges=not is_file(name))
-        adapter = self.of_file(case, name) if is_file(name) else ADAPTERS[case.op, name]
+        adapter = self.of_file(case, name, file) if is_file(name) else ADAPTERS[case.op, name]
         if not adapter.strided and case.attrs.get("memory", "dense") != "dense":
             raise Unsupported(f"takes dense tensors only, not memory={case['memory']}")
         if device not in adapter.devices:
@@ -58,9 +59,13 @@ class Adapters:
         if torch is not None and torch.cuda.is_initialized():
             torch.cuda.empty_cache()
 
-    def of_file(self, case: Case, name: str) -> Adapter:
+    def of_file(self, case: Case, name: str, file: Optional[str]) -> Adapter:
         """A function of the user's: registered for this op, or any function of that name."""
-        path, _, function = name.rpartition(":")
+        path, function = split(name)
+        problem = foreign.load(file) if file else None
+        if problem is not None:
+            own_code = function == REFERENCE or function.startswith(MUTANT)
+            return adapter(problem[0], function) if own_code else problem[0].candidate(path, function)
         if path not in self.files:
             self.files[path] = registry.load_file(path)
         module = self.files[path]
@@ -105,8 +110,14 @@ class Adapters:
         return *explain(error, self.family), told(error)
 
 
+def split(name: str) -> tuple[str, str]:
+    """File and function; a solution in JSON names its function itself."""
+    path, _, function = name.rpartition(":")
+    return (path, function) if path else (name, "")
+
+
 def is_file(name: str) -> bool:
-    return name.rpartition(":")[0].endswith(".py")
+    return split(name)[0].endswith((".py", ".json", ".yml"))
 
 
 class Tensors(SimpleNamespace):

@@ -59,7 +59,10 @@ impl Op {
 
     fn id_of(&self, case: &Case) -> String {
         let axes: Vec<_> = case.axes.iter().map(|(k, v)| format!("{k}{v}")).collect();
-        let mut id = format!("{}/{}/{}", case.op, case.dtype, axes.join("-"));
+        let mut id = format!("{}/{}", case.op, case.dtype);
+        if !axes.is_empty() {
+            id = format!("{id}/{}", axes.join("-"));
+        }
         let mut shown: Vec<String> = self
             .attrs
             .iter()

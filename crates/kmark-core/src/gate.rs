@@ -9,6 +9,7 @@ use crate::dtype::DType;
 use crate::tally::{Element, Grade, Tally};
 use crate::tensor::{TensorSpec, View};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 /// A run of consecutive elements of one output as the oracle sees them.
@@ -62,6 +63,36 @@ pub struct Verify {
     /// Of an op of a user's: where the bound comes from. Built-in ops have bounds of their own making.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub bound: Option<Bound>,
+    /// Of a problem of another collection: what its own check says of the same outputs.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub theirs: Option<Theirs>,
+}
+
+/// The verdict of another collection's own check.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Theirs {
+    /// Whose: the collection, and its rule.
+    pub gate: String,
+    pub ok: bool,
+    /// What it objects to, in its words.
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    pub why: String,
+    /// What it measures by, under its names; of several checks the largest.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub figures: BTreeMap<String, f64>,
+}
+
+impl Theirs {
+    /// The same with what another check found. Who objects first is heard.
+    fn merge(&mut self, other: Theirs) {
+        if self.ok {
+            (self.ok, self.why) = (other.ok, other.why);
+        }
+        for (name, value) in other.figures {
+            let mine = self.figures.entry(name).or_insert(value);
+            *mine = mine.max(value);
+        }
+    }
 }
 
 /// How the bound of a user's op was found, and what it is worth.
@@ -137,6 +168,10 @@ impl Verify {
         self.problems.extend(other.problems);
         self.grade = self.grade.max(other.grade).filter(|_| self.problems.is_empty());
         match (&mut self.bound, other.bound) {
+            (Some(mine), Some(more)) => mine.merge(more),
+            (mine, more) => *mine = mine.take().or(more),
+        }
+        match (&mut self.theirs, other.theirs) {
             (Some(mine), Some(more)) => mine.merge(more),
             (mine, more) => *mine = mine.take().or(more),
         }

@@ -27,6 +27,9 @@ pub struct OwnOp {
     pub axes: Vec<String>,
     pub attrs: Vec<OwnAttr>,
     pub dtypes: Vec<DType>,
+    /// Dtypes that are run only where they are asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub also: Vec<DType>,
     pub configs: Vec<String>,
     pub tensors: Vec<OwnTensor>,
     /// Arithmetic of a case, by axes; none: what was counted ([`count`]), if anybody can.
@@ -213,7 +216,7 @@ impl OwnOp {
             about: &self.about,
             axes: self.axes.iter().map(axis).collect::<Vec<_>>().leak(),
             attrs: attrs.leak(),
-            dtypes: &self.dtypes,
+            dtypes: [&self.dtypes[..], &self.also[..]].concat().leak(),
             default_configs: self.configs.iter().map(|c| c.as_str()).collect::<Vec<_>>().leak(),
             check: |case| of(case).sizes(case).map(drop),
             tensors: |case| of(case).tensors(case),

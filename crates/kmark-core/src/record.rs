@@ -273,6 +273,11 @@ pub fn family(impl_name: &str) -> String {
     impl_name.split('/').next().unwrap_or(impl_name).to_string()
 }
 
+/// Whether a file holds Python code of a user's: as such, as JSON (a definition, a solution), or as a task's list of files.
+pub fn holds_python(file: &str) -> bool {
+    [".py", ".json", ".yml"].iter().any(|end| file.ends_with(end))
+}
+
 impl Record {
     /// A record of its line. It stands here because reports of long runs spend most of their time in it, and this crate is
     /// compiled as one unit for that.

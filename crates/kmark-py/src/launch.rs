@@ -11,7 +11,7 @@ use crate::tools::Tools;
 use kmark_core::case::Case;
 use kmark_core::gate::Verify;
 use kmark_core::op::Op;
-use kmark_core::record::Status;
+use kmark_core::record::{Status, holds_python};
 use kmark_core::tensor::{Role, View};
 use kmark_device::buffer::Buffers;
 use kmark_device::cuda::Cuda;
@@ -22,7 +22,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::sync::Arc;
 
-/// Python's side: `has(op, name)`, `bind(case, name, device, tensors)`, `explain(exception)` and `release()`. What it has
+/// Python's side: `has(op, name)`, `bind(case, name, device, tensors, file)`, `explain(exception)` and `release()`. What it has
 /// not may be built in.
 pub struct Adapters {
     python: Py<PyAny>,
@@ -34,7 +34,7 @@ pub struct Adapters {
 impl Adapters {
     /// Before any file of a user's is loaded.
     pub fn new(py: Python<'_>, family: &str, python: Py<PyAny>) -> PyResult<Adapters> {
-        let (tools, of_a_file) = (Tools::take(py)?, family.ends_with(".py"));
+        let (tools, of_a_file) = (Tools::take(py)?, holds_python(family));
         if of_a_file {
             tools.take_libraries(py, true);
         }
@@ -134,7 +134,10 @@ impl Impl for PythonImpl {
                     tensors.set_item(buffer.spec().name, Tensor::new(buffer.clone(), ordinal.unwrap_or(0)))?;
                 }
                 let text = serde_json::to_string(case).expect("cases are plain data");
-                let bound = self.python.call_method1(py, "bind", (text, &self.name, device.id().kind, tensors))?;
+                // Where an op of a user's is defined.
+                let file = kmark_core::own::find(&case.op).map(|(own, _)| own.file.as_str());
+                let bound =
+                    self.python.call_method1(py, "bind", (text, &self.name, device.id().kind, tensors, file))?;
                 let get = |name: &str| bound.getattr(py, name);
                 let built = Built {
                     build_ns: get("build_ns")?.extract(py)?,

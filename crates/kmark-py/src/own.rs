@@ -4,7 +4,7 @@
 use kmark_core::case::Case;
 use kmark_core::dtype::DType;
 use kmark_core::fill::Fill;
-use kmark_core::gate::{Block, Bound, Gate, Region, Sink, Verify};
+use kmark_core::gate::{Block, Bound, Gate, Region, Sink, Theirs, Verify};
 use kmark_core::inputs::fill;
 use kmark_core::op::Op;
 use kmark_core::own::{self, OwnOp, Truth};
@@ -51,8 +51,7 @@ pub fn inputs<'py>(py: Python<'py>, op: &'static Op, case: &Case) -> PyResult<Di
     for (spec, bytes) in specs.iter().zip(&memory) {
         let mut values = vec![0.0; if spec.role.is_input() { spec.elems() } else { 0 }];
         spec.read(bytes, 0, &mut values);
-        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-        dict.set_item(spec.name, (PyBytes::new(py, &bytes), spec.shape.clone(), spec.dtype.name()))?;
+        dict.set_item(spec.name, told(py, spec, &values))?;
     }
     Ok(dict)
 }
@@ -60,7 +59,8 @@ pub fn inputs<'py>(py: Python<'py>, op: &'static Op, case: &Case) -> PyResult<Di
 type Dict<'py> = pyo3::Bound<'py, PyDict>;
 
 /// Holds outputs against what Python expects: `truth.parts(grade)` are name, expected values and slack of each output,
-/// `truth.told()` is how the bound was found. Who is not tight may be loose.
+/// `truth.told()` is how the bound was found, `truth.theirs(outputs)` what the check of the problem's own collection says,
+/// if it `has_theirs`. Who is not tight may be loose.
 pub fn judge(py: Python<'_>, outputs: &View, truth: &Py<PyAny>) -> PyResult<Verify> {
     let parts = |grade: &str| -> PyResult<Vec<Part>> {
         let list: Vec<(String, Py<PyBytes>, Py<PyBytes>)> = truth.call_method1(py, "parts", (grade,))?.extract(py)?;
@@ -79,7 +79,29 @@ pub fn judge(py: Python<'_>, outputs: &View, truth: &Py<PyAny>) -> PyResult<Veri
     }
     let (how, width, ill_conditioned, blind) = truth.call_method0(py, "told")?.extract(py)?;
     verify.bound = Some(Bound { how, width, ill_conditioned, blind });
+    if truth.getattr(py, "has_theirs")?.extract(py)? {
+        let (gate, ok, why, figures) = truth.call_method1(py, "theirs", (values(py, outputs)?,))?.extract(py)?;
+        verify.theirs = Some(Theirs { gate, ok, why, figures });
+    }
     Ok(verify)
+}
+
+/// The outputs by name: elements as f64, shape and dtype.
+fn values<'py>(py: Python<'py>, outputs: &View) -> PyResult<Dict<'py>> {
+    let dict = PyDict::new(py);
+    for spec in outputs.specs.iter().filter(|s| s.role.is_output()) {
+        dict.set_item(spec.name, told(py, spec, &outputs.all(spec.name)))?;
+    }
+    Ok(dict)
+}
+
+fn told<'py>(
+    py: Python<'py>,
+    spec: &TensorSpec,
+    values: &[f64],
+) -> (pyo3::Bound<'py, PyBytes>, Vec<usize>, &'static str) {
+    let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+    (PyBytes::new(py, &bytes), spec.shape.clone(), spec.dtype.name())
 }
 
 struct Part {

@@ -12,7 +12,7 @@ use crate::seal::{Key, Seal, Way};
 use crate::units;
 use crate::worker::{REPLIES_FD, REQUESTS_FD};
 use command_fds::{CommandFdExt, FdMapping};
-use kmark_core::record::{Calibration, DeviceId, Status};
+use kmark_core::record::{Calibration, DeviceId, Status, holds_python};
 use kmark_core::wire::{MAX_LINE, PROTOCOL, Question, Reply, Request};
 use kmark_device::Fault;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -309,7 +309,7 @@ impl Worker {
             }
         });
         let outgoing = Seal::new(&key, Way::Request);
-        let halts = family.ends_with(".py");
+        let halts = holds_python(family);
         Ok(Worker { child, requests: Some(requests), outgoing, replies: rx, halts, log })
     }
 

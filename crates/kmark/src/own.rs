@@ -78,6 +78,11 @@ pub fn impls_of(op: &str, device: &str) -> Vec<&'static dyn Impl> {
     here.map(|i| as_impl(own, i)).collect()
 }
 
+/// Whether a function of an op's own file has that name.
+pub fn has(impl_name: &str) -> bool {
+    own::known().iter().any(|own| own.impls.iter().any(|i| name(own, i) == impl_name))
+}
+
 /// Its mutants: names by which its process knows them.
 pub fn mutants_of(op: &str) -> Vec<String> {
     let Some((own, _)) = own::find(op) else { return Vec::new() };

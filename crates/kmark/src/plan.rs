@@ -276,7 +276,7 @@ fn is_file(name: &str) -> bool {
 
 /// The user's kernels and functions among the patterns. They live as long as the program.
 pub fn users(patterns: &[String], device: Choice) -> Result<Vec<&'static dyn Impl>> {
-    let files = patterns.iter().filter(|p| is_file(p));
+    let files = patterns.iter().filter(|p| is_file(p) && !own::has(p));
     files
         .map(|name| {
             if python::is_file(name) {

@@ -10,7 +10,7 @@ use crate::interpreter::installed;
 use kmark_core::case::Case;
 use kmark_core::op::Op;
 use kmark_core::own::OwnOp;
-use kmark_core::record::{Status, family};
+use kmark_core::record::{Status, family, holds_python};
 use kmark_core::spelling::unknown;
 use kmark_device::buffer::Buffers;
 use kmark_device::{Device, Fault, Impl, Launch};
@@ -152,7 +152,7 @@ pub fn impls_of(op: &str, device: &str) -> Vec<&'static dyn Impl> {
 /// Whether a family's worker is a Python process. Only families of listed adapters and of files can be.
 pub fn runs(of: &str) -> bool {
     let listed = CATALOGUE.get().and_then(|c| c.as_deref().ok()).unwrap_or_default();
-    of.ends_with(".py") || of.starts_with(JUDGE) || listed.iter().any(|i| family(&i.name) == of)
+    holds_python(of) || of.starts_with(JUDGE) || listed.iter().any(|i| family(&i.name) == of)
 }
 
 /// The command that starts a family's worker.
@@ -215,14 +215,18 @@ fn package() -> Result<(PathBuf, Option<PathBuf>)> {
     ))
 }
 
-/// Whether an impl's name is a Python function in a file: `./mine.py:fast`.
+/// Whether an impl's name is Python code in a file: `./mine.py:fast`, `./solution.json`.
 pub fn is_file(name: &str) -> bool {
-    name.rsplit_once(':').map_or(name, |(path, _)| path).ends_with(".py")
+    holds_python(name.rsplit_once(':').map_or(name, |(path, _)| path))
 }
 
 /// A function of the user's, as an impl. What can be known without running the file is checked here.
 pub fn user_function(name: &str) -> Result<PythonImpl> {
     let wrong = |what: String| Error::usage(format!("--impl {name}: {what}"));
+    if name.ends_with(".json") {
+        let bytes = std::fs::read(name).map_err(|e| wrong(e.to_string()))?;
+        return Ok(users(name, blake3::hash(&bytes).to_hex()[..16].to_string()));
+    }
     let Some((path, function)) = name.rsplit_once(':').filter(|(_, f)| !f.is_empty()) else {
         return Err(wrong("name the function, like ./mine.py:fast".into()));
     };
@@ -231,13 +235,12 @@ pub fn user_function(name: &str) -> Result<PythonImpl> {
     if !bound.iter().any(|n| n == function || n == names::EVERYTHING) {
         return Err(wrong(unknown("function in the file", function, bound.iter().map(String::as_str))));
     }
-    Ok(PythonImpl {
-        op: String::new(),
-        name: name.to_string(),
-        about: "a function of the user's".into(),
-        hash: hash(Path::new(path)),
-        devices: Vec::new(),
-    })
+    Ok(users(name, hash(Path::new(path))))
+}
+
+fn users(name: &str, hash: String) -> PythonImpl {
+    let about = "a function of the user's".into();
+    PythonImpl { op: String::new(), name: name.to_string(), about, hash, devices: Vec::new() }
 }
 
 /// Of a user's file and of the files beside it that it imports, and those that they import.

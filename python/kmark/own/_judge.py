@@ -20,10 +20,11 @@ class Answer:
     """What the engine asks of a truth: parts by grade, and how the bound was found."""
 
     def __init__(self, op: Op, case: Case, tensors: dict[str, Any], device: str, runs: int = 16) -> None:
+        self.op, self.case, self.device = op, case, device
         self.names = [t.name for t in op.outputs]
         outputs = [bounds.Output(t.name, t.dtype or case.dtype, t.role == "inout") for t in op.outputs]
         arrays = {t.name: array(*tensors[t.name]) for t in op.tensors if t.role != "out"}
-        arguments = op.arguments(case, arrays)
+        self.arguments = arguments = op.arguments(case, arrays)
         runs = runs if op.bound is None else 2
         operands = _operands(op, case)
         self.truth = bounds.truth(
@@ -36,7 +37,8 @@ class Answer:
         self.stated: Optional[list[np.ndarray]] = None
         if op.bound is not None:
             self.stated = _stated(op, self.truth.expect, arguments)
-        self.bytes = sum(e.nbytes for e in self.truth.expect) * 3
+        self.bytes = sum(e.nbytes for e in self.truth.expect) * 3 + sum(x.nbytes for x in arrays.values())
+        self.has_theirs = bool(op.collection)
 
     def parts(self, grade: str) -> list[tuple[str, bytes, bytes]]:
         slack = self.stated if self.stated is not None else self.truth.slack(grade)
@@ -44,6 +46,12 @@ class Answer:
             (name, np.ascontiguousarray(e, "<f8").tobytes(), np.ascontiguousarray(s, "<f8").tobytes())
             for name, e, s in zip(self.names, self.truth.expect, slack)
         ]
+
+    def theirs(self, outputs: dict[str, Any]) -> tuple[str, bool, str, dict[str, float]]:
+        """What the check of the problem's own collection says of outputs, which are like inputs."""
+        arrays = {name: array(*values) for name, values in outputs.items()}
+        ok, why, figures = self.op.theirs(self.case, self.arguments, arrays, self.device)  # type: ignore[attr-defined]
+        return self.op.collection, ok, why, {n: min(v, 1e300) if v == v else 1e300 for n, v in figures.items()}
 
     def told(self) -> tuple[str, float, bool, list[str]]:
         if self.stated is not None:

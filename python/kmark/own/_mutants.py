@@ -43,8 +43,9 @@ def mutants(op: Op) -> dict[str, Mutant]:
 def _reduced(op: Op) -> list[str]:
     """Axes of inputs that some output does not have: something is summed, or looked up, over them."""
     inside = [n for t in op.tensors if t.role != "out" and t.is_float for n in t.dims]
-    some = [set(_words.names(t.dims)) for t in op.outputs]
-    plain = [axis for axis in op.axes if axis in inside]
+    some = [{*_words.names(t.dims), *t.dims} for t in op.outputs]
+    fixed = [word for word in dict.fromkeys(inside) if word.isdigit() and word != "1"]
+    plain = [axis for axis in [*op.axes, *fixed] if axis in inside]
     reduced = [axis for axis in plain if any(axis not in names for names in some)]
     # A norm or a softmax keeps its axis and runs over it all the same.
     return reduced or plain[-1:]

@@ -31,6 +31,9 @@ class Registered(NamedTuple):
 class Op:
     """A reference and what follows from it. Made by `kmark.op`; called, it is its reference."""
 
+    #: Whose check stands beside ours, of a problem of another collection.
+    collection = ""
+
     def __init__(
         self,
         reference: Function,

@@ -71,7 +71,7 @@ FILLS = ("zeros", "ones", "constant", "normal", "rows", "uniform", "index", "ind
 SHIFT = 16.0
 # Words, each with what stands in its parentheses.
 _SIZE = re.compile(r"[\w+*/%(),-]+")
-_WORD = re.compile(r"[^\s()]+(?:\([^()]*\))*[^\s()]*")
+_WORD = re.compile(r"(?:[^\s()]|\((?:[^()]|\([^()]*\))*\))+")
 
 
 def contract(text: str) -> list[Tensor]:

@@ -178,7 +178,9 @@ fn words(lines: &[Line], bad: &[&Line], as_mutants: bool, verbose: bool) -> Stri
             _ => l.status.word().to_string(),
         };
         let why = l.message.lines().next().unwrap_or("");
-        text.push_str(&format!("{status}: {} {}  {why}\n", l.case, l.impl_name));
+        let theirs = l.verify.as_ref().and_then(|v| v.theirs.as_ref()).filter(|t| t.ok);
+        let theirs = theirs.map(|t| format!("; {} accepts it", t.gate)).unwrap_or_default();
+        text.push_str(&format!("{status}: {} {}  {why}{theirs}\n", l.case, l.impl_name));
         if verbose && !l.traceback.is_empty() {
             text.push_str(&format!("{}\n", l.traceback.trim_end()));
         }
