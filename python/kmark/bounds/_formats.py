@@ -6,6 +6,8 @@ from typing import Any, NamedTuple, Optional
 
 import numpy as np
 
+_asarray = np.asarray  # while a reference runs, the name stands for something else
+
 
 class Format(NamedTuple):
     """Bits of the significand (the hidden one counts), least normal exponent, largest finite value, bytes."""
@@ -41,7 +43,7 @@ WORDS = (*FLOATS, *INTEGERS)
 def spacing(x: Any, word: str) -> Any:
     """The distance between neighbouring values of the type around `x`."""
     f = FLOATS[word]
-    x = np.asarray(x, dtype=np.float64)
+    x = _asarray(x, dtype=np.float64)
     _, exponent = np.frexp(np.where(np.isfinite(x), x, 0.0))  # |x| = fraction * 2**exponent, fraction from 1/2
     exponent = np.where(x == 0.0, f.least, np.maximum(exponent - 1, f.least))
     return np.ldexp(1.0, exponent - f.precision + 1)
@@ -50,7 +52,7 @@ def spacing(x: Any, word: str) -> Any:
 def to_nearest(x: Any, word: str) -> Any:
     """`x` (float64) rounded once to the nearest value of the type, ties to even. Too large: infinite, NaN in e4m3."""
     f = FLOATS[word]
-    x = np.asarray(x, dtype=np.float64)
+    x = _asarray(x, dtype=np.float64)
     if word == "f64":
         return x
     with np.errstate(all="ignore"):

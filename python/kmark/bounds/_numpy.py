@@ -88,8 +88,9 @@ class Run(Rounding):
     def copy(self, values: Any) -> np.ndarray:
         return rules.array(values)
 
-    def product(self, multiply: Callable[..., Any], operands: Sequence[Any], terms: int) -> Any:
-        return super().product(lambda *o: rules.array(multiply(*o)), [rules.asarray(o) for o in operands], terms)
+    def product(self, multiply: Callable[..., Any], operands: Sequence[Any], terms: int, matrix: bool = True) -> Any:
+        operands = [rules.asarray(o) for o in operands]
+        return super().product(lambda *o: rules.array(multiply(*o)), operands, terms, matrix)
 
 
 def rounds() -> Optional[Run]:

@@ -67,7 +67,8 @@ def compute(
     inputs."""
     name = ufunc.__name__
     if name in ("matmul", "vecdot", "matvec", "vecmat"):
-        return (run.product(lambda a, b: ufunc(a, b, **kwargs), given, inner_length(name, given)),), None
+        matrix = name != "vecdot" and max(map(np.ndim, given)) > 1
+        return (run.product(lambda a, b: ufunc(a, b, **kwargs), given, inner_length(name, given), matrix),), None
     found = getattr(ufunc, method)(*given, **kwargs)
     results = tuple(array(r) for r in (found if isinstance(found, tuple) else (found,)))
     if run.model.exact or name in EXACT_UFUNCS or not any(map(is_float, results)):
@@ -131,18 +132,20 @@ def _dot(run: Any, a: Any, b: Any, out: Any = None) -> Any:
         value = array(np.multiply(a, b))
         run.each(value, SUM)
     else:
-        value = run.product(np.dot, [a, b], np.shape(a)[-1])
+        value = run.product(np.dot, [a, b], np.shape(a)[-1], max(np.ndim(a), np.ndim(b)) > 1)
     if out is not None:
         out[...] = value
     return value
 
 
 def _vdot(run: Any, a: Any, b: Any) -> Any:
-    return run.product(np.vdot, [a, b], np.size(a))
+    return run.product(np.vdot, [a, b], np.size(a), matrix=False)
 
 
 def _inner(run: Any, a: Any, b: Any) -> Any:
-    return run.product(np.inner, [a, b], np.shape(a)[-1]) if np.ndim(a) else _dot(run, a, b)
+    if not np.ndim(a) or not np.ndim(b):
+        return _dot(run, a, b)
+    return run.product(np.inner, [a, b], np.shape(a)[-1], max(np.ndim(a), np.ndim(b)) > 1)
 
 
 def _outer(run: Any, a: Any, b: Any, out: Any = None) -> Any:
@@ -179,7 +182,10 @@ def _einsum(run: Any, *args: Any, **kwargs: Any) -> Any:
     terms = int(np.prod([n for c, n in sizes.items() if c not in kept], dtype=np.int64))
     if len(operands) == 1 and terms == 1:
         return array(np.einsum(text, *operands))
-    return run.product(lambda *o: np.einsum(text, *o), operands, max(1, terms))
+    # A matrix unit needs rows or columns that only one of two operands has; else it is a sum along an axis.
+    apart = [set(subscripts) & set(kept) for subscripts in inputs.split(",")]
+    matrix = len(apart) == 2 and apart[0] != apart[1]
+    return run.product(lambda *o: np.einsum(text, *o), operands, max(1, terms), matrix)
 
 
 def _convolve(run: Any, a: Any, v: Any, mode: str = "full") -> Any:

@@ -55,8 +55,8 @@ class Rounding:
             return
         size = self.xp.abs(values)
         amplitude = size * (self.model.unit * (units + terms))
-        if self.model.tiny:
-            amplitude = self.xp.where(size < self.model.tiny, size, amplitude)  # may be flushed to zero
+        # The smallest numbers may be flushed to zero, or to the smallest of the others.
+        amplitude = self.xp.where((size > 0) & (size < self.model.tiny), self.model.tiny, amplitude)
         self.spread(values, amplitude, where)
         self.store(values, where)
 
@@ -70,6 +70,9 @@ class Rounding:
             # What is cut off may be alike in all elements, or not: where they cancel later, this makes a difference.
             values += self.xp.sign(values) * cut * (self.sign() / 6)
             self.spread(values, math.sqrt(3) / 6 * cut)
+        if self.model.store:
+            # Products before they are added up, or partial sums: of the size of the terms, not of their sum.
+            self.spread(values, 2 * FLOATS[self.model.store].unit * self.xp.sqrt(squares))
         self.store(values)
 
     def store(self, values: Any, where: Any = True) -> None:
@@ -87,19 +90,19 @@ class Rounding:
             units = FUNCTION * math.sqrt(max(values.shape, default=1))
             self.spread(values, units * self.model.unit * self.xp.abs(values))
 
-    def product(self, multiply: Callable[..., Any], operands: Sequence[Any], terms: int) -> Any:
-        """Sums of products of elements of the operands, at most so many to a sum."""
+    def product(self, multiply: Callable[..., Any], operands: Sequence[Any], terms: int, matrix: bool = True) -> Any:
+        """Sums of products of elements of the operands, at most so many to a sum; `matrix`: what matrix units make."""
         if self.model.exact or not any(map(self.is_float, operands)):
             return multiply(*operands)
-        matrices = len(operands) == 2 and terms > 1
-        if self.model.operand and matrices:
+        matrix = matrix and terms > 1
+        if self.model.operand and matrix:
             operands = [self._operand(o, self.model.operand) for o in operands]
         value = multiply(*operands)
         count: Any = float(terms)
         if not all(bool((o != 0).all()) for o in operands):
             count = multiply(*[self.nonzero(o) for o in operands])
         squares = multiply(*[self.xp.abs(o) ** 2 for o in operands])
-        share = self.model.cut(terms) if matrices else 0.0
+        share = self.model.cut(terms) if matrix else 0.0
         self.walk(value, squares, count, share * self.xp.sqrt(terms * squares) if share else None)
         return value
 

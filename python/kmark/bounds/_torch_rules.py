@@ -130,7 +130,8 @@ def _pool(run: Any, func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _matrix(run: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    return run.product(lambda a, b: func(a, b, **kwargs), args[:2], args[0].shape[-1])
+    matrix = max(value.dim() for value in args[:2]) > 1
+    return run.product(lambda a, b: func(a, b, **kwargs), args[:2], args[0].shape[-1], matrix)
 
 
 def _convolution(run: Any, func: Any, args: Any, kwargs: Any) -> Any:

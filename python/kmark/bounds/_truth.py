@@ -94,29 +94,29 @@ class Truth:
         wide = kind == "f64" and self._caller.wide
         # Where the expectation itself is only fp64, the bound must cover its roundings, too.
         unit = FLOATS[kind].unit * (2.0 if kind == "f64" and not wide else 1.0)
-        tiny = 0.0 if kind == "f64" else 2.0 ** FLOATS["f32"].least
+        tiny = 2.0 ** FLOATS[kind].least
         return Model(unit, tiny, store, None if kind == "f64" else self._matmul), wide
 
     def _spread(self, kind: str, store: Optional[str]) -> tuple[list[np.ndarray], list[np.ndarray], set[str]]:
         """RMS of the outputs' deviation over the runs, which elements differ in kind, and operations without a rule."""
         model, wide = self._model(kind, store)
         exact = self._exact[kind]
-        squares = [np.zeros(y.shape) for y in exact.outputs]
+        spread = [np.zeros(y.shape) for y in exact.outputs]
         differ = [np.zeros(y.shape, dtype=bool) for y in exact.outputs]
         unknown: set[str] = set()
         for k in range(self._runs):
             ran = self._caller.run(model, [self._seed, 1 + k, len(store or "")], wide, self._perturb)
             unknown |= ran.unknown
-            for output, y, e, total, other in zip(self._outputs, ran.outputs, exact.outputs, squares, differ):
+            for output, y, e, total, other in zip(self._outputs, ran.outputs, exact.outputs, spread, differ):
                 if y.shape != e.shape:
                     raise BadReference(f"the shape of {output.name} depends on how the reference rounds")
                 both = np.isfinite(y) & np.isfinite(e)
                 other |= ~both & ~((y == e) | (np.isnan(y) & np.isnan(e)))
                 if not output.is_float:
                     other |= y != e
-                with np.errstate(invalid="ignore", over="ignore"):
-                    total += np.where(both, (y - e).astype(np.float64) ** 2, 0.0)
-        return [np.sqrt(total / self._runs) for total in squares], differ, unknown
+                with np.errstate(all="ignore"):
+                    np.hypot(total, np.where(both, y - e, 0.0).astype(np.float64), out=total)  # squares would underflow
+        return [total / self._runs**0.5 for total in spread], differ, unknown
 
     def _tight(self) -> list[np.ndarray]:
         slack: list[np.ndarray] = []
@@ -128,8 +128,8 @@ class Truth:
             unknown |= new
             bound = DEVIATIONS["tight"] * deviation[i] if output.is_float else np.zeros(differ[i].shape)
             if output.dtype == "f64":
-                bound = bound + 0.5 * spacing(self.expect[i], "f64")  # the expectation was rounded to fp64
-                bound[self.expect[i] == 0] = DEVIATIONS["tight"] * deviation[i][self.expect[i] == 0]
+                # The expectation was rounded to fp64, unless it is zero indeed.
+                bound = bound + np.where(self._of(output).outputs[i] != 0, spacing(self.expect[i], "f64"), 0.0)
             bound[differ[i]] = np.inf
             self.free.append(differ[i] if differ[i].any() else None)
             slack.append(bound)
@@ -177,8 +177,9 @@ class Truth:
         if not output.is_float or not known.any():
             self.width.append(0.0)
             return
-        median = float(np.median(slack[known] / (0.5 * spacing(expect[known], output.dtype))))
-        self.width.append(median)
+        with np.errstate(all="ignore"):
+            width = slack[known] / (0.5 * spacing(expect[known], output.dtype))
+        self.width.append(float(np.median(width[np.isfinite(width)])))
         rms = float(np.sqrt(np.mean(expect[known] ** 2)))
         self.ill_conditioned |= float(np.median(slack[known])) > ILL_CONDITIONED * rms > 0
 

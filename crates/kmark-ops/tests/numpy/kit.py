@@ -1,5 +1,7 @@
 """What the functions of ops share: the registry, a case as it was written, a value and its tolerance, element types."""
 
+import copy
+
 import numpy as np
 
 # How far two fp64 computations of the same thing may be apart, as a part of the size of what was added up. Sums here
@@ -35,6 +37,12 @@ class Case:
         self.axes, self.attrs, self.outputs = line["axes"], line["attrs"], line["outputs"]
         self.dtypes = {name: t["dtype"] for name, t in line["tensors"].items()}
         self.inputs = {name: array(t, t["at"], numbers) for name, t in line["tensors"].items()}
+
+    def on(self, inputs):
+        """The same case on other inputs."""
+        other = copy.copy(self)
+        other.inputs = inputs
+        return other
 
     def __getitem__(self, names):
         """`x, w = case["x w"]`"""

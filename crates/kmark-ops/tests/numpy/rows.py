@@ -160,10 +160,9 @@ def stream(c):
 def gelu(c):
     x = c["x"]
     if c.attrs["approx"] == "erf":
-        y = x * special.ndtr(x)
+        y = 0.5 * x * (1 + special.erf(x / np.sqrt(2)))
     else:
-        # (1 + tanh u) / 2 is the logistic function of 2u.
-        y = x * special.expit(2 * np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))
+        y = 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
     # One plus something near minus one is as exact as one is.
     return {"y": Near(y, np.abs(x))}
 
@@ -184,8 +183,8 @@ def swiglu_bwd(c):
     gate, up = gate_and_up(c)
     dy, s = c["dy"], special.expit(gate)
     dup = dy * gate * s
-    # The derivative of g s(g) is s + g s (1 - s), and 1 - s(g) = s(-g).
-    dgate = dy * up * (s + gate * s * special.expit(-gate))
+    # The derivative of g s(g).
+    dgate = dy * up * (s + gate * s * (1 - s))
     size = np.abs(dy * up * s) * (1 + np.abs(gate))
     if c.attrs["form"] == "packed":
         return {"dx": Near(np.hstack([dgate, dup]), np.hstack([size, np.abs(dup)]))}
