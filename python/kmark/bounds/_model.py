@@ -16,6 +16,11 @@ from ._formats import FLOATS
 # and their elementary functions worse than roots; anything without a line here is taken for an elementary function.
 SUM, ROOT, FUNCTION = 1.0, 2.0, 4.0
 
+# Functions whose argument kernels scale to base 2 before they round it: relative, they are off by units of its size, or
+# of the size of what it is the difference of. The logistic function is one of these where it is small.
+EXPONENTIALS = ("exp", "exp2", "expm1")
+LOGISTIC = ("expit", "sigmoid")
+
 # The roundings of partial sums, as a share of unit * sqrt(terms) * sqrt(sum of squares + square of the sum), at one
 # standard deviation. One chain over the terms in turn, the worst of orders, comes to half of this.
 WALK = 0.5

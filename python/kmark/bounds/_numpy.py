@@ -101,7 +101,7 @@ def rounds() -> Optional[Run]:
 class Noisy(np.ndarray):
     """An array of a reference's, inside a `Run`."""
 
-    terms: Any = 0.0  # of a sum or difference: the size of what was added
+    terms: Any = None  # of a sum or difference: the size of what was added
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **kwargs: Any) -> Any:
         run = _current
@@ -114,7 +114,7 @@ class Noisy(np.ndarray):
             kwargs["dtype"] = run.wider(kwargs["dtype"])
         if method == "at":
             return rules.scatter(run, ufunc, given)
-        terms = [getattr(i, "terms", 0.0) for i in inputs]
+        terms = [getattr(i, "terms", None) for i in inputs]
         results, added = rules.compute(run, ufunc, method, given, terms, kwargs)
         if out is not None:
             for target, result in zip(out, results):
@@ -157,7 +157,7 @@ class Noisy(np.ndarray):
         return found if isinstance(found, np.ndarray) or _current is None else _current.wrap(found)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        self.terms = 0.0
+        self.terms = None
         super().__setitem__(rules.plain(key) if not isinstance(key, tuple) else rules.plainly(key), value)
 
     def __iter__(self) -> Iterator[Any]:

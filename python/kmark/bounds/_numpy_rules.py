@@ -77,10 +77,9 @@ def compute(
     if method in ("reduce", "accumulate", "reduceat"):
         along(run, ufunc, method, given, kwargs, value)
         return results, None
-    reach = terms[0] if name in ("exp", "exp2", "expm1") else 0.0
-    where = kwargs.get("where", True)
+    units = UNITS.get(name, FUNCTION) + run.reach(name, given[0], terms[0], value)
     for result in results:
-        run.each(result, UNITS.get(name, FUNCTION), reach, where)
+        run.each(result, units, kwargs.get("where", True))
     added = name in ("add", "subtract") and method == "__call__"
     return results, np.abs(given[0]) + np.abs(given[1]) if added else None
 

@@ -8,7 +8,7 @@ import math
 from typing import Any, Callable, Sequence
 
 from ._formats import FLOATS
-from ._model import FUNCTION, WALK, Model
+from ._model import EXPONENTIALS, FUNCTION, LOGISTIC, WALK, Model
 
 
 class Rounding:
@@ -49,16 +49,22 @@ class Rounding:
         noise *= amplitude
         values += noise
 
-    def each(self, values: Any, units: float, terms: Any = 0.0, where: Any = True) -> None:
-        """Every element is off by so many units; `terms`: of its argument, where that was a sum of such size."""
+    def each(self, values: Any, units: Any, where: Any = True) -> None:
+        """Every element is off by so many units."""
         if self.model.exact or not self.is_float(values):
             return
         size = self.xp.abs(values)
-        amplitude = size * (self.model.unit * (units + terms))
+        amplitude = size * (self.model.unit * units)
         # The smallest numbers may be flushed to zero, or to the smallest of the others.
         amplitude = self.xp.where((size > 0) & (size < self.model.tiny), self.model.tiny, amplitude)
         self.spread(values, amplitude, where)
         self.store(values, where)
+
+    def reach(self, name: str, argument: Any, terms: Any, result: Any) -> Any:
+        """Units by which `name` of a rounded argument is off; `terms`: the size of what the argument is the sum of."""
+        if name in EXPONENTIALS:
+            return self.xp.abs(argument) if terms is None else terms
+        return self.xp.abs(argument) * (1 - result) if name in LOGISTIC else 0.0
 
     def walk(self, values: Any, squares: Any, terms: Any, cut: Any = None) -> None:
         """Every element is a sum of so many terms, with this sum of squares; tensor cores lose `cut` on top."""

@@ -9,7 +9,7 @@ from typing import Any, Callable, Optional
 
 import torch
 
-from ._model import FUNCTION, ROOT, SUM
+from ._model import EXPONENTIALS, FUNCTION, LOGISTIC, ROOT, SUM
 
 RANDOM = set(
     """rand randn randint randperm rand_like randn_like randint_like bernoulli bernoulli_ uniform uniform_ normal
@@ -47,14 +47,16 @@ def is_float(value: Any) -> bool:
 
 
 def elementwise(run: Any, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-    exact = run.model.exact
-    reach = getattr(args[0], "kmark_terms", 0.0) if name in ("exp", "exp2", "expm1") and not exact else 0.0
-    added = None
-    if name in ("add", "sub", "rsub") and not exact:
+    if run.model.exact:
+        return func(*args, **kwargs)
+    argument, terms, added = args[0], getattr(args[0], "kmark_terms", None), None
+    if name in ("add", "sub", "rsub"):
         added = sum(value.abs() if isinstance(value, torch.Tensor) else abs(value) for value in args[:2])
+    elif func._schema.is_mutable and (name in EXPONENTIALS or name in LOGISTIC):
+        argument = argument.clone()
     result = func(*args, **kwargs)
     if is_float(result):
-        run.each(result, UNITS[name], reach)
+        run.each(result, UNITS[name] + run.reach(name, argument, terms, result))
         if added is not None:
             result.kmark_terms = added.detach() * abs(kwargs.get("alpha", 1))
         elif hasattr(result, "kmark_terms"):

@@ -1,6 +1,7 @@
 //! The gate must let honest kernels pass that round where hardware or a library makes them round, and our CPU impls do
 //! not. Variants of such kernels meet random cases; each must have the grade that its roundings deserve.
-//! `KMARK_HONEST_ROUNDS=N` tries N times as many cases.
+//! `KMARK_HONEST_ROUNDS=N` tries N times as many cases; `KMARK_HONEST_BOUND=derived` judges them by bounds that are derived
+//! from the ops' NumPy formulas.
 
 mod arith;
 mod attention;
@@ -8,6 +9,8 @@ mod attention_backward;
 mod attention_walks;
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/derived.rs"]
+mod derived;
 mod kit;
 mod products;
 mod rows;

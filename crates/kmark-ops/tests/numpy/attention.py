@@ -2,7 +2,6 @@
 
 import numpy as np
 from kit import Near, op
-from scipy import special
 
 
 def visible(queries, keys, causal, window):
@@ -19,13 +18,20 @@ def visible(queries, keys, causal, window):
     return mask
 
 
+def log_sum_exp(x):
+    """Of rows, as kernels have it: that of nothing is minus infinity."""
+    largest = x.max(axis=-1)
+    largest = np.where(np.isfinite(largest), largest, 0.0)
+    return largest + np.log(np.exp(x - largest[..., None]).sum(axis=-1))
+
+
 def attend(q, k, v, mask, scale):
     """q [..., queries, d], k and v [..., keys, d] -> o, the size of its terms, lse. Sees none: 0 and minus infinity."""
     scores = np.where(mask, scale * (q @ np.swapaxes(k, -1, -2)), -np.inf)
     if k.shape[-2] == 0:
         empty = np.zeros((*scores.shape[:-1], v.shape[-1]))
         return empty, empty, np.full(scores.shape[:-1], -np.inf)
-    lse = special.logsumexp(scores, axis=-1)
+    lse = log_sum_exp(scores)
     p = np.where(mask, np.exp(scores - np.where(np.isfinite(lse), lse, 0.0)[..., None]), 0.0)
     return p @ v, p @ np.abs(v), lse
 

@@ -1,7 +1,7 @@
 """The outputs of cases and how far they may be off, derived from the NumPy formulas of the ops alone.
 
-A request is a line of JSON and the numbers of the inputs; an answer is a line with the number of its numbers, and these:
-for each output the expectations, the slack, and how much more of it the loose grade allows."""
+A request is a line of JSON and the numbers of the inputs; an answer is a line with the number of its numbers, and
+these: for each output the expectations, the slack, and how much more of it the loose grade allows."""
 
 import json
 import sys
