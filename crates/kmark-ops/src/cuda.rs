@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// A CUDA kernel of ours: one row of an op's table, made by `kernel!`.
+/// A CUDA kernel of ours: one row of an op's table, made by `kernels!`. The idea is the first sentence of the file.
 pub struct CudaImpl {
     /// Under `src/`.
     pub path: &'static str,
@@ -21,20 +21,30 @@ pub struct CudaImpl {
     pub source: &'static str,
 }
 
-/// A row: `kernel!("rmsnorm", "01_rows")`. The idea is the first sentence of the file.
-macro_rules! kernel {
-    ($op:literal, $name:literal) => {
-        $crate::cuda::CudaImpl {
-            path: concat!($op, "/cuda/", $name, ".cu"),
-            name: concat!("cuda/", $name),
-            source: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/", $op, "/cuda/", $name, ".cu")),
-        }
+/// A table: the op's folder, its kernels, and behind a semicolon what is no kernel file.
+macro_rules! kernels {
+    ($op:literal $(, $name:literal)* $(; $more:expr)?) => {
+        &[
+            $(&$crate::cuda::CudaImpl {
+                path: concat!($op, "/cuda/", $name, ".cu"),
+                name: concat!("cuda/", $name),
+                source: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/", $op, "/cuda/", $name, ".cu")),
+            },)*
+            $($more)?
+        ]
     };
 }
-pub(crate) use kernel;
+pub(crate) use kernels;
 
 /// A file of ours: its path under `src/`, and its text as it was built in.
 pub struct Source(pub &'static str, pub &'static str);
+
+impl Source {
+    /// As a header that is found by the name of the op whose oracle it is.
+    pub fn header(&self, op: &Op) -> (&'static str, &'static str) {
+        (Box::leak(kmark_device::cuda::oracle_name(op).into_boxed_str()), text(self.0, self.1))
+    }
+}
 
 /// An op's `00_oracle.cu`.
 macro_rules! oracle {
@@ -60,57 +70,10 @@ fn text(path: &str, built_in: &'static str) -> &'static str {
     }
 }
 
-macro_rules! headers {
-    ($($name:literal),* $(,)?) => {
-        &[$(($name, include_str!(concat!("device/", $name)))),*]
-    };
-}
+/// Every file under `device/`: its name there, and its text.
+const OWN: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/headers.rs"));
 
-const OWN: &[(&str, &str)] = headers![
-    "attention.cuh",
-    "attention_bwd_wgmma.cuh",
-    "attention_dense.cuh",
-    "attention_fma.cuh",
-    "attention_mma.cuh",
-    "attention_rounding.cuh",
-    "attention_truth.cuh",
-    "attention_wgmma.cuh",
-    "classes.cuh",
-    "column_sums.cuh",
-    "column_truth.cuh",
-    "decode.cuh",
-    "decode_oracle.cuh",
-    "decode_pieces.cuh",
-    "fast_exp.cuh",
-    "flash.cuh",
-    "fp8.cuh",
-    "gate_act.cuh",
-    "groups_wgmma.cuh",
-    "hopper/barrier.cuh",
-    "hopper/tma.cuh",
-    "hopper/tma_4d.cuh",
-    "hopper/wgmma.cuh",
-    "hopper/wgmma_registers.cuh",
-    "loose_truth.cuh",
-    "map.cuh",
-    "mla_pieces.cuh",
-    "mla_shared.cuh",
-    "mma.cuh",
-    "norm_bwd.cuh",
-    "online.cuh",
-    "product.cuh",
-    "product_fma.cuh",
-    "product_fp8.cuh",
-    "product_groups.cuh",
-    "product_mma.cuh",
-    "product_truth.cuh",
-    "product_wgmma.cuh",
-    "row_truth.cuh",
-    "rows.cuh",
-    "spans.cuh",
-];
-
-/// Everything that a kernel may include, and the oracle of every op by its name.
+/// Everything that a kernel may include.
 pub fn headers() -> Headers {
     static ALL: OnceLock<Vec<(&str, &str)>> = OnceLock::new();
     ALL.get_or_init(|| {
@@ -119,11 +82,7 @@ pub fn headers() -> Headers {
             let path = format!("../../kmark-device/src/cuda/device/{name}");
             (*name, text(&path, built_in))
         });
-        let oracles = crate::OPS.iter().map(|entry| {
-            let name = kmark_device::cuda::oracle_name(entry.op);
-            (&*Box::leak(name.into_boxed_str()), text(entry.oracle.0, entry.oracle.1))
-        });
-        own.chain(below).chain(added()).chain(oracles).collect()
+        own.chain(below).chain(added()).collect()
     })
 }
 

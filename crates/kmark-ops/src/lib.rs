@@ -7,10 +7,13 @@
 mod contract;
 mod cpu;
 pub mod cuda;
+mod entry;
+mod mutant;
 pub mod mutants;
 mod plain;
 mod truth;
 mod vendor;
+mod words;
 
 mod add_rmsnorm;
 mod attention;
@@ -41,24 +44,11 @@ mod stream;
 mod swiglu;
 mod swiglu_bwd;
 
-use cuda::Source;
-use kmark_core::op::Op;
-use kmark_device::Impl;
-use mutants::Mutant;
-use std::sync::Mutex;
+pub use entry::Entry;
 
-/// An op and everything that computes it.
-pub struct Entry {
-    pub op: &'static Op,
-    /// The same oracle as CUDA C++, and the derivation of inputs: judges what a launch left on a GPU where it lies.
-    pub oracle: Source,
-    pub cpu: &'static [&'static dyn Impl],
-    pub cuda: &'static [&'static dyn Impl],
-    /// Wrong on purpose; the gate must reject every one (those of `mutants::COMMON` as well).
-    pub mutants: &'static [Mutant],
-    /// Right, but rounding on the way to the tensors' 16-bit type; the gate must grade every one loose.
-    pub loose: &'static [Mutant],
-}
+use cuda::Source;
+use kmark_device::cuda::jit::Headers;
+use std::sync::{Mutex, OnceLock};
 
 #[cfg(test)]
 pub static OPS: &[&Entry] = &[];
@@ -93,18 +83,6 @@ pub static OPS: &[&Entry] = &[
     &stream::ENTRY,
 ];
 
-impl Entry {
-    /// Everything that computes the op, on whatever device.
-    pub fn impls(&self) -> impl Iterator<Item = &'static dyn Impl> + use<> {
-        self.cpu.iter().chain(self.cuda).copied()
-    }
-
-    /// Those for a kind of device.
-    pub fn impls_on(&self, kind: &str) -> &'static [&'static dyn Impl] {
-        if kind == "cuda" { self.cuda } else { self.cpu }
-    }
-}
-
 /// An op of ours, or one of a user's that was learnt.
 pub fn find(op: &str) -> Option<&'static Entry> {
     OPS.iter().find(|e| e.op.name == op).copied().or_else(|| own(op))
@@ -126,6 +104,12 @@ fn own(name: &str) -> Option<&'static Entry> {
 /// Our ops, then those of users.
 pub fn all() -> impl Iterator<Item = &'static Entry> {
     OPS.iter().copied().chain(kmark_core::own::known().into_iter().filter_map(|own| find(&own.name)))
+}
+
+/// Everything that is compiled on a GPU may include: what kernels may, and the oracle of every op by its name.
+pub fn headers() -> Headers {
+    static ALL: OnceLock<Vec<(&str, &str)>> = OnceLock::new();
+    ALL.get_or_init(|| cuda::headers().iter().copied().chain(OPS.iter().map(|e| e.oracle.header(e.op))).collect())
 }
 
 #[cfg(test)]

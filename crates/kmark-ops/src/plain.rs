@@ -7,7 +7,7 @@ pub mod softmax;
 
 use kmark_core::case::Case;
 use kmark_core::record::Status;
-use kmark_device::buffer::Buffers;
+use kmark_device::buffer::{Buffer, Buffers};
 use kmark_device::{Fault, Launch};
 
 /// The tensors of a launch, widened. What is put back is rounded when the launch ends.
@@ -38,18 +38,17 @@ impl<'a> Tensors<'a> {
     pub fn is_harmless(&mut self) {
         self.harmless = true;
     }
-
-    /// The same, unless something that was put is NaN.
-    pub fn is_harmless_unless_nan(&mut self) {
-        self.harmless = !self.done.iter().any(|(_, values)| values.iter().any(|v| v.is_nan()));
-    }
 }
 
 /// A tensor as f64, dense.
-pub fn read(buffer: &kmark_device::buffer::Buffer) -> Vec<f64> {
+pub fn read(buffer: &Buffer) -> Vec<f64> {
     let mut values = vec![0.0; buffer.spec().elems()];
     buffer.spec().read(&buffer.read::<u8>(), 0, &mut values);
     values
+}
+
+pub fn write(buffer: &Buffer, values: &[f64]) {
+    buffer.spec().write(values, 0, &mut buffer.write::<u8>());
 }
 
 /// Gate and up of a gated op: tensors of their own, or the halves of the rows of `x` if the form is packed.
@@ -65,31 +64,38 @@ pub fn gate_and_up(c: &Case, t: &Tensors) -> (Vec<f64>, Vec<f64>) {
 /// What a mutant says that is as good as the right one on a case.
 pub const HARMLESS: &str = "the mutant is no mutant here";
 
-/// Reads what it needs, computes, puts every output.
-pub type Plain = fn(&Case, &mut Tensors);
-
-/// `plain` as a launch. One that finds itself harmless says that it does not support the case.
-pub fn plainly(c: &Case, b: &Buffers, plain: impl Fn(&Case, &mut Tensors) + 'static) -> Box<dyn Launch> {
-    Box::new(Plainly { case: c.clone(), buffers: b.clone(), plain })
+/// An op in plain loops: reads what it needs, computes, puts every output. Mostly an op's `How`, which holds whatever kernels
+/// get wrong, each as it is right: a mutant is the same with one of them changed.
+pub trait Plain: Sync {
+    fn run(&self, c: &Case, t: &mut Tensors);
 }
 
-struct Plainly<F> {
-    case: Case,
-    buffers: Buffers,
-    plain: F,
-}
+/// Wrong only where something becomes NaN.
+pub struct UnlessNan<P>(pub P);
 
-impl<F: Fn(&Case, &mut Tensors)> Launch for Plainly<F> {
-    fn launch(&mut self) -> Result<(), Fault> {
-        let mut tensors = Tensors { buffers: &self.buffers, done: Vec::new(), harmless: false };
-        (self.plain)(&self.case, &mut tensors);
-        for (name, values) in &tensors.done {
-            let buffer = self.buffers.get(name);
-            buffer.spec().write(values, 0, &mut buffer.write::<u8>());
-        }
-        if tensors.harmless {
-            return Err(Fault::new(Status::Unsupported, HARMLESS));
-        }
-        Ok(())
+impl<P: Plain> Plain for UnlessNan<P> {
+    fn run(&self, c: &Case, t: &mut Tensors) {
+        self.0.run(c, t);
+        t.harmless = !t.done.iter().any(|(_, values)| values.iter().any(|v| v.is_nan()));
     }
+}
+
+/// A launch that may find that there was nothing to do wrong: then it is no mutant on this case, and says so.
+pub struct Spoiled<F>(pub F);
+
+impl<F: FnMut() -> bool> Launch for Spoiled<F> {
+    fn launch(&mut self) -> Result<(), Fault> {
+        (self.0)().then_some(()).ok_or_else(|| Fault::new(Status::Unsupported, HARMLESS))
+    }
+}
+
+/// `plain` as a launch.
+pub fn plainly(c: &Case, b: &Buffers, plain: &'static dyn Plain) -> Box<dyn Launch> {
+    let (case, buffers) = (c.clone(), b.clone());
+    Box::new(Spoiled(move || {
+        let mut tensors = Tensors { buffers: &buffers, done: Vec::new(), harmless: false };
+        plain.run(&case, &mut tensors);
+        tensors.done.iter().for_each(|(name, values)| write(&buffers.get(name), values));
+        !tensors.harmless
+    }))
 }

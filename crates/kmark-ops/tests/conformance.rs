@@ -47,7 +47,8 @@ fn mutants_are_told_on_random_cases() {
     let device = Cpu::new("test");
     let mut random = Random::new(2, LONGEST);
     for entry in ops() {
-        assert!(entry.mutants.len() >= 3, "{} has too few mutants of its own", entry.op.name);
+        let own = entry.mutants().filter(|m| m.grade.is_none()).count();
+        assert!(own >= 3, "{} has too few mutants of its own", entry.op.name);
         for mutant in mutants::of(entry, "cpu") {
             let mut tried = 0;
             for _ in 0..20_000 {

@@ -33,7 +33,7 @@ fn open(choice: Choice, stream: Option<usize>) -> Result<Box<dyn Device>, Fault>
             let stream = stream as *mut std::ffi::c_void;
             // SAFETY: Python gave us its own stream and keeps it as long as the process lives; a stream of another device
             // is refused by the driver.
-            let cuda = unsafe { Cuda::borrow(ordinal, stream, kernel_cache(), kmark_ops::cuda::headers())? };
+            let cuda = unsafe { Cuda::borrow(ordinal, stream, kernel_cache(), kmark_ops::headers())? };
             Ok(Box::new(cuda))
         }
         _ => choice.open(),

@@ -121,7 +121,7 @@ impl Choice {
     pub fn open(self) -> std::result::Result<Box<dyn Device>, Fault> {
         match self {
             Choice::Cpu => Ok(Box::new(Cpu::new(&env::cpu_name()))),
-            Choice::Cuda(n) => Ok(Box::new(Cuda::open(n, kernel_cache(), kmark_ops::cuda::headers())?)),
+            Choice::Cuda(n) => Ok(Box::new(Cuda::open(n, kernel_cache(), kmark_ops::headers())?)),
         }
     }
 }

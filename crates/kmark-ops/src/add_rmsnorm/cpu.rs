@@ -1,17 +1,9 @@
 //! Residual addition with RMSNorm on the CPU.
 
-use super::{outputs, plain};
-use crate::cpu::{Ahead, CpuImpl, Job, Real, RowKernel, by_rows, naive, narrow, rms_rstd, widen};
-use kmark_core::case::Case;
-use kmark_device::buffer::Buffers;
-use kmark_device::{Impl, Launch};
+use super::outputs;
+use crate::cpu::*;
 
-pub const IMPLS: &[&dyn Impl] = &[
-    &naive(plain::right, concat!(include_str!("plain.rs"), include_str!("mod.rs"))),
-    &CpuImpl::simd("vectorised rows, all cores", include_str!("cpu.rs"), bind),
-];
-
-fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+pub fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let kernel = AddRmsNorm { outputs: outputs(c), eps: c.number("eps"), rounds: c.attr("sum") == "rounded" };
     by_rows(c, b, &["w"], kernel)
 }
@@ -26,7 +18,7 @@ struct AddRmsNorm {
 
 impl RowKernel for AddRmsNorm {
     #[inline(always)]
-    fn run<A: Real>(&self, mut job: Job<A>) -> Vec<A> {
+    fn run<A: Real>(&self, job: &mut Job<A>) {
         let (mut y, mut z, w) = (job.output(self.outputs.0), job.output(self.outputs.1), job.shared("w"));
         let in_place = self.outputs.0 == "x";
         let mut inputs = (!in_place).then(|| (job.input("x"), job.input("residual")));
@@ -49,6 +41,5 @@ impl RowKernel for AddRmsNorm {
             z.copy(row, next, rounded);
             y.store(row, x_next, [&sum, w], |[z, w]| z * r * w);
         }
-        Vec::new()
     }
 }

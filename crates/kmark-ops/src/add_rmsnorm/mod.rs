@@ -4,14 +4,14 @@ mod cpu;
 mod plain;
 
 use crate::contract::*;
+use kmark_core::tensor::Role;
 
 pub const ENTRY: Entry = Entry {
     op: &OP,
-    cpu: cpu::IMPLS,
+    cpu: &[&naive(&plain::RIGHT, text!("plain.rs", "mod.rs")), &vectorised(cpu::bind, text!("cpu.rs"))],
     oracle: oracle!("add_rmsnorm"),
-    cuda: &[&kernel!("add_rmsnorm", "01_rows")],
-    mutants: plain::MUTANTS,
-    loose: plain::LOOSE,
+    cuda: kernels!("add_rmsnorm", "01_rows"),
+    mutants: &[plain::MUTANTS],
 };
 
 /// The tensors that hold the normalised row and the sum: the inputs themselves in place, else `y` and `z`.
@@ -22,22 +22,15 @@ fn outputs(c: &Case) -> (&'static str, &'static str) {
 const OP: Op = Op {
     name: "add-rmsnorm",
     about: "z = x + residual, y = z * rstd(z) * w with z as it is stored or as it was before; in place y becomes x and z becomes residual",
-    axes: MATRIX,
     attrs: &[
-        Attr { name: "w", kind: WEIGHT_DTYPES, default: "same", about: "dtype of the weight" },
-        Attr { name: "eps", kind: AttrKind::Positive, default: "1e-6", about: "added to the mean square" },
-        Attr {
-            name: "form",
-            kind: AttrKind::OneOf(&["inplace", "out"]),
-            default: "inplace",
-            about: "whether x and residual are overwritten or y and z written",
-        },
-        Attr {
-            name: "sum",
-            kind: AttrKind::OneOf(&["rounded", "exact"]),
-            default: "rounded",
-            about: "whether y is made from the sum as z holds it or from the sum before it is rounded",
-        },
+        dtype("w", "dtype of the weight"),
+        positive("eps", "1e-6", "added to the mean square"),
+        one_of("form", &["inplace", "out"], "whether x and residual are overwritten or y and z written"),
+        one_of(
+            "sum",
+            &["rounded", "exact"],
+            "whether y is made from the sum as z holds it or from the sum before it is rounded",
+        ),
         MEMORY,
     ],
     tensors,
@@ -47,16 +40,12 @@ const OP: Op = Op {
 };
 
 fn tensors(c: &Case) -> Vec<TensorSpec> {
-    let (m, n, memory) = (c.axis("m"), c.axis("n"), c.attr("memory"));
-    let fill = Fill::norm_rows(0.0, c.dtype);
-    let w = TensorSpec::input("w", c.attr_dtype("w"), &[n], Fill::Normal { mean: 1.0, std: 0.25 });
+    let [x, residual] = ["x", "residual"].map(|name| matrix_in(c, name, Fill::norm_rows(0.0, c.dtype)));
     if c.attr("form") == "inplace" {
-        let inout = |name| TensorSpec::inout(name, c.dtype, &[m, n], fill).laid_out(memory);
-        return vec![inout("x"), inout("residual"), w];
+        let [x, residual] = [x, residual].map(|t| TensorSpec { role: Role::InOut, ..t });
+        return vec![x, residual, weight(c)];
     }
-    let input = |name| TensorSpec::input(name, c.dtype, &[m, n], fill).laid_out(memory);
-    let output = |name| TensorSpec::output(name, c.dtype, &[m, n]).laid_out(memory);
-    vec![input("x"), input("residual"), w, output("y"), output("z")]
+    vec![x, residual, weight(c), matrix_out(c, "y"), matrix_out(c, "z")]
 }
 
 fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {

@@ -1,28 +1,16 @@
 //! Attention over dense tensors: softmax(scale * q k^T) v, per batch and head.
 
 use crate::contract::*;
-use crate::cpu::attention::{naive, tiled};
-use crate::mutants::attention as wrong;
+use crate::cpu::attention::OnCpu;
+use crate::mutant::attention::Wrong;
 use crate::truth::attention::{self, Attends, Geometry, Ints, dense};
 
 pub const ENTRY: Entry = Entry {
     op: &OP,
-    cpu: &[&naive::<Attention>(), &tiled::<Attention>()],
+    cpu: Attention::IMPLS,
     oracle: oracle!("attention"),
-    cuda: &[&kernel!("attention", "01_flash"), &kernel!("attention", "01_fma"), &kernel!("attention", "02_wgmma")],
-    mutants: &[
-        wrong::sink_dropped::<Attention>(),
-        wrong::last_key_lost::<Attention>(),
-        wrong::scale_missing::<Attention>(),
-        wrong::large_logits_clipped::<Attention>(),
-        wrong::no_maximum::<Attention>(),
-        wrong::maximum_of_the_row_before::<Attention>(),
-        wrong::lse_in_base_2(),
-        wrong::diagonal_missing::<Attention>(),
-        wrong::window_ignored::<Attention>(),
-        wrong::key_heads_interleaved::<Attention>(),
-    ],
-    loose: &[wrong::query_in_half::<Attention>()],
+    cuda: kernels!("attention", "01_flash", "01_fma", "02_wgmma"),
+    mutants: &[Attention::KEYS, Attention::SOFTMAX, Attention::MASKS, Attention::HEADS],
 };
 
 struct Attention;
@@ -50,7 +38,7 @@ const OP: Op = Op {
 };
 
 fn tensors(c: &Case) -> Vec<TensorSpec> {
-    let mut t = dense::inputs(c);
+    let mut t = attention::inputs(c, &dense::query_shape(c), &dense::key_shape(c));
     t.extend(attention::outputs(c, &dense::query_shape(c), &dense::lse_shape(c)));
     t
 }

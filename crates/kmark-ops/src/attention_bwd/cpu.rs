@@ -1,22 +1,13 @@
 //! Backward of attention on the CPU.
 
-use super::plain;
 use crate::cpu::attention::{KEYS, QUERIES, Rows, store};
-use crate::cpu::{CpuImpl, Real, by_acc, exp, naive, simd, sum2};
+use crate::cpu::*;
 use crate::truth::attention::{Geometry, dense};
-use kmark_core::case::Case;
-use kmark_device::buffer::Buffers;
 use kmark_device::cpu::matmul::{Into, Mat, matmul};
-use kmark_device::{Impl, Launch};
 use rayon::prelude::*;
 use std::sync::Mutex;
 
-pub const IMPLS: &[&dyn Impl] = &[
-    &naive(plain::right, concat!(include_str!("plain.rs"), include_str!("mod.rs"))),
-    &CpuImpl::simd("tiles of 64 queries and 128 keys, five products each, all cores", include_str!("cpu.rs"), bind),
-];
-
-fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+pub fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let (geo, b) = (dense::geometry(c), b.clone());
     by_acc!(c.dtype, A => Box::new(move || launch::<A>(&geo, &b)))
 }

@@ -8,15 +8,16 @@ use crate::truth::attention::{self, Rows, backward::backward, dense, weigh};
 
 pub const ENTRY: Entry = Entry {
     op: &OP,
-    cpu: cpu::IMPLS,
-    oracle: oracle!("attention_bwd"),
-    cuda: &[
-        &kernel!("attention_bwd", "01_flash"),
-        &kernel!("attention_bwd", "01_fma"),
-        &kernel!("attention_bwd", "02_wgmma"),
+    cpu: &[
+        &naive(&plain::RIGHT, text!("plain.rs", "mod.rs")),
+        &CpuImpl {
+            about: "tiles of 64 queries and 128 keys, five products each, all cores",
+            ..vectorised(cpu::bind, text!("cpu.rs"))
+        },
     ],
-    mutants: plain::MUTANTS,
-    loose: plain::LOOSE,
+    oracle: oracle!("attention_bwd"),
+    cuda: kernels!("attention_bwd", "01_flash", "01_fma", "02_wgmma"),
+    mutants: &[plain::MUTANTS],
 };
 
 const OP: Op = Op {
@@ -36,11 +37,10 @@ const OP: Op = Op {
 
 fn tensors(c: &Case) -> Vec<TensorSpec> {
     let (queries, keys, memory) = (dense::query_shape(c), dense::key_shape(c), c.attr("memory"));
-    let normal = Fill::Normal { mean: 0.0, std: 1.0 };
-    let mut t = dense::inputs(c);
+    let mut t = attention::inputs(c, &queries, &keys);
     t.extend([
         TensorSpec::input("o", c.dtype, &queries, Fill::Derived).laid_out(memory),
-        TensorSpec::input("dout", c.dtype, &queries, normal).laid_out(memory),
+        TensorSpec::input("dout", c.dtype, &queries, NORMAL).laid_out(memory),
         TensorSpec::input("lse", c.acc(), &dense::lse_shape(c), Fill::Derived),
         TensorSpec::output("dq", c.dtype, &queries).laid_out(memory),
         TensorSpec::output("dk", c.dtype, &keys).laid_out(memory),
@@ -69,20 +69,15 @@ fn derive(c: &Case, tensor: &str, inputs: &View, rows: Range<usize>, out: &mut [
         return dense::derive(c, tensor, inputs, rows, out);
     }
     let geo = dense::geometry(c);
-    let [b, hq, sq] = dense::lse_shape(c);
-    let d = geo.dk;
+    let ([_, hq, sq], d) = (dense::lse_shape(c), geo.dk);
     // Rows of o are queries of a head, rows of lse all queries of a head.
-    let wanted: Vec<(usize, usize, usize)> = if tensor == "lse" {
-        rows.flat_map(|row| (0..sq).map(move |i| (row / hq, i, row % hq))).collect()
-    } else if c.attr("layout") == "bhsd" {
-        rows.map(|row| (row / sq / hq, row % sq, row / sq % hq)).collect()
-    } else {
-        rows.map(|row| (row / hq / sq, row / hq % sq, row % hq)).collect()
+    let wanted: Vec<_> = match tensor {
+        "lse" => rows.flat_map(|row| (0..sq).map(move |i| (row / hq, i, row % hq))).collect(),
+        _ => rows.map(|row| dense::place(c, "hq", "sq", row)).collect(),
     };
     let mut held: Option<((usize, usize), Rows, Rows)> = None;
     let width = if tensor == "lse" { 1 } else { d };
     for ((s, i, head), out) in wanted.into_iter().zip(out.chunks_mut(width)) {
-        debug_assert!(s < b);
         let kv_head = head / geo.group();
         if held.as_ref().is_none_or(|h| h.0 != (s, kv_head)) {
             let gather = |name| Rows::gather(inputs, name, d, geo.seqs[s].keys, |j| (geo.k_row)(s, j, kv_head));

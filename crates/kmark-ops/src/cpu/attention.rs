@@ -1,26 +1,27 @@
 //! Attention on the CPU over any geometry: tiles of queries against tiles of keys with the softmax carried along, as flash
 //! attention does it.
 
-use super::{CpuImpl, Real, by_acc, exp, max, narrow, simd, sum, widen};
-use crate::plain::attention as plain;
+use super::*;
+use crate::plain::attention::{How, SOURCE};
 use crate::truth::attention::{Attends, Geometry, MakeGeometry, Seq};
-use kmark_core::case::Case;
 use kmark_core::dtype::DType;
-use kmark_device::Launch;
-use kmark_device::buffer::{Buffer, Buffers};
 use kmark_device::cpu::matmul::{Into, Mat, matmul};
 use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::Mutex;
 
-pub const fn naive<A: Attends>() -> CpuImpl {
-    super::naive(plain::right::<A>, plain::SOURCE)
+/// The CPU's table of an op that attends.
+pub trait OnCpu: Attends {
+    const IMPLS: &'static [&'static dyn Impl] = &[
+        &naive(&How::right(Self::geometry), SOURCE),
+        &CpuImpl {
+            about: "tiles of 64 queries and 128 keys, softmax carried along, all cores",
+            ..vectorised(|c, b| bind(Self::geometry, c, b), include_str!("attention.rs"))
+        },
+    ];
 }
 
-pub const fn tiled<A: Attends>() -> CpuImpl {
-    let about = "tiles of 64 queries and 128 keys, softmax carried along, all cores";
-    CpuImpl::simd(about, include_str!("attention.rs"), |c, b| bind(A::geometry, c, b))
-}
+impl<A: Attends> OnCpu for A {}
 
 /// Queries and keys of a tile: the scores of a tile and the keys fit a core's own cache.
 pub const QUERIES: usize = 64;

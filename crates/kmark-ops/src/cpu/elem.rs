@@ -2,7 +2,6 @@
 //! computed and rounded afterwards, so that what lies between is compiled for two types only.
 
 use super::f8;
-use super::rows::simd;
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
 use half::f16;
 use half::slice::HalfFloatSliceExt;
@@ -11,6 +10,16 @@ use kmark_device::buffer::Buffer;
 use kmark_device::cpu::matmul::Scalar;
 use std::borrow::Cow;
 use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub};
+use std::sync::OnceLock;
+
+/// Runs `f` compiled for the best instruction set of this processor. The closure must be `#[inline(always)]`: one that
+/// is merely called from here keeps the instructions of the baseline, and is ten times slower.
+#[inline(always)]
+pub fn simd<R>(f: impl FnOnce() -> R) -> R {
+    // Asking the processor for all its features takes 100 ns.
+    static ARCH: OnceLock<pulp::Arch> = OnceLock::new();
+    ARCH.get_or_init(pulp::Arch::new).dispatch(f)
+}
 
 /// An accumulator: f32, or f64 for f64 tensors.
 pub trait Real:

@@ -1,6 +1,7 @@
 //! The two 8-bit float formats as CPU code sees them: widened by a table, rounded to nearest even in integers.
 
 use kmark_core::dtype::DType;
+use std::sync::LazyLock;
 
 /// An 8-bit format: fraction bits and the bias of its exponent, which together with IEEE's subnormals make it whole.
 #[derive(Clone, Copy)]
@@ -15,26 +16,6 @@ pub const E4M3: Format = Format { fraction: 3, bias: 7, beyond: 0x7f };
 pub const E5M2: Format = Format { fraction: 2, bias: 15, beyond: 0x7c };
 
 impl Format {
-    /// Every code as f32. All of them are normal numbers there, or zero.
-    const fn table(self) -> [f32; 256] {
-        let mut table = [0.0; 256];
-        let mut code = 0;
-        while code < 256 {
-            let (magnitude, sign) = (code as u32 & 0x7f, (code as u32 & 0x80) << 24);
-            // Shifted into place, the code is a number 2^(127 - bias) times too small, subnormals included.
-            let shifted = f32::from_bits(magnitude << (23 - self.fraction));
-            let value = shifted * f32::from_bits((254 - self.bias) << 23);
-            let value = match magnitude {
-                m if m < self.beyond => value,
-                0x7c => f32::INFINITY,
-                _ => f32::NAN,
-            };
-            table[code] = f32::from_bits(value.to_bits() | sign);
-            code += 1;
-        }
-        table
-    }
-
     #[inline(always)]
     pub fn round(self, v: f32) -> u8 {
         let (bits, drop) = (v.to_bits() & 0x7fff_ffff, 23 - self.fraction);
@@ -49,10 +30,15 @@ impl Format {
     }
 }
 
-/// Every code of a dtype as f32.
-#[inline(always)]
+/// Every code of a dtype as f32. All of them are normal numbers there, or zero.
 pub fn values(dtype: DType) -> &'static [f32; 256] {
-    static TABLES: [[f32; 256]; 2] = [E4M3.table(), E5M2.table()];
+    static TABLES: LazyLock<[[f32; 256]; 2]> = LazyLock::new(|| {
+        [DType::F8e4m3, DType::F8e5m2].map(|dtype| {
+            let mut wide = [0.0; 256];
+            dtype.decode(&std::array::from_fn::<u8, 256, _>(|code| code as u8), &mut wide);
+            wide.map(|v| v as f32)
+        })
+    });
     match dtype {
         DType::F8e4m3 => &TABLES[0],
         DType::F8e5m2 => &TABLES[1],

@@ -1,6 +1,7 @@
 //! What CPU implementations share: the table row, element types, vectorised row arithmetic, and the split of rows into
 //! jobs for all cores.
 
+mod ahead;
 pub mod attention;
 mod elem;
 mod f8;
@@ -10,19 +11,21 @@ mod rows;
 mod rowwise;
 mod tensors;
 
+pub use ahead::Ahead;
 pub(crate) use elem::by_acc;
-pub use elem::{Real, narrow, wide_copy, widen};
+pub use elem::{Real, narrow, simd, wide_copy, widen};
 pub use jobs::{Jobs, each_job};
+pub use kmark_core::case::Case;
+pub use kmark_device::Launch;
+pub use kmark_device::buffer::{Buffer, Buffers};
 pub use product::{Scales, Side, round_rows};
-pub use rows::{exp, exp_sum, max, rms_rstd, sigmoid, simd, sum, sum2};
+pub use rows::{exp, exp_sum, max, rms_rstd, sigmoid, sum, sum2};
 pub use rowwise::{Job, RowKernel, Rowwise, by_rows};
-pub use tensors::{Ahead, In, Out, PIECE, streams};
+pub use tensors::{In, Out, PIECE, streams};
 
 use crate::plain::{Plain, plainly};
-use kmark_core::case::Case;
 use kmark_core::op::Op;
-use kmark_device::buffer::Buffers;
-use kmark_device::{Device, Fault, Impl, Launch};
+use kmark_device::{Device, Fault, Impl};
 
 /// A CPU implementation: one row of an op's table.
 pub struct CpuImpl {
@@ -35,48 +38,51 @@ pub struct CpuImpl {
 
 /// How it computes.
 pub enum Run {
-    Plain(Plain),
-    /// Looks up buffers and sizes and returns what is timed.
-    Bound(fn(&Case, &Buffers) -> Box<dyn Launch>),
+    Plain(&'static dyn Plain),
+    Bound(Bind),
 }
 
-/// The row of `cpu/naive` in an op's table. `source` is the file that `plain` stands in.
-pub const fn naive(plain: Plain, source: &'static str) -> CpuImpl {
+/// Looks up buffers and sizes and returns what is timed.
+pub type Bind = fn(&Case, &Buffers) -> Box<dyn Launch>;
+
+/// The row of `cpu/naive` in an op's table. `source` is the text that `plain` stands in.
+pub const fn naive(plain: &'static dyn Plain, source: &'static str) -> CpuImpl {
     CpuImpl { name: "cpu/naive", about: "plain loops in f64, one thread", source, run: Run::Plain(plain) }
 }
 
-impl CpuImpl {
-    /// The row of `cpu/simd`, an op's fastest. `source` is the file that `bind` stands in.
-    pub const fn simd(
-        about: &'static str,
-        source: &'static str,
-        bind: fn(&Case, &Buffers) -> Box<dyn Launch>,
-    ) -> CpuImpl {
-        CpuImpl { name: "cpu/simd", about, source, run: Run::Bound(bind) }
-    }
+/// The row of `cpu/simd`, an op's fastest. `source` is the text that `bind` stands in.
+pub const fn vectorised(bind: Bind, source: &'static str) -> CpuImpl {
+    CpuImpl { name: "cpu/simd", about: "vectorised rows, all cores", source, run: Run::Bound(bind) }
 }
 
+/// The text of files beside the one that says so.
+macro_rules! text {
+    ($($file:literal),+) => { concat!($(include_str!($file)),+) };
+}
+pub(crate) use text;
+
 /// Every file of ours that CPU implementations of several ops stand on.
-const SHARED: &[(&str, &str)] = &[
-    ("attention.rs", include_str!("attention.rs")),
-    ("elem.rs", include_str!("elem.rs")),
-    ("f8.rs", include_str!("f8.rs")),
-    ("jobs.rs", include_str!("jobs.rs")),
-    ("mod.rs", include_str!("mod.rs")),
-    ("product.rs", include_str!("product.rs")),
-    ("rows.rs", include_str!("rows.rs")),
-    ("rowwise.rs", include_str!("rowwise.rs")),
-    ("tensors.rs", include_str!("tensors.rs")),
-    ("plain", include_str!("../plain.rs")),
-    ("plain attention", include_str!("../plain/attention.rs")),
-    ("plain backward of norms", include_str!("../plain/norm_bwd.rs")),
-    ("plain softmax", include_str!("../plain/softmax.rs")),
-    ("truth", include_str!("../truth/mod.rs")),
-    ("matmul", kmark_device::cpu::matmul::SOURCE),
-    ("geometry", include_str!("../truth/attention.rs")),
-    ("dense", include_str!("../truth/attention/dense.rs")),
-    ("paged", include_str!("../truth/attention/paged.rs")),
-    ("blocks of products", include_str!("../truth/product.rs")),
+const SHARED: &[&str] = &[
+    include_str!("ahead.rs"),
+    include_str!("attention.rs"),
+    include_str!("elem.rs"),
+    include_str!("f8.rs"),
+    include_str!("jobs.rs"),
+    include_str!("mod.rs"),
+    include_str!("product.rs"),
+    include_str!("rows.rs"),
+    include_str!("rowwise.rs"),
+    include_str!("tensors.rs"),
+    include_str!("../plain.rs"),
+    include_str!("../plain/attention.rs"),
+    include_str!("../plain/norm_bwd.rs"),
+    include_str!("../plain/softmax.rs"),
+    include_str!("../truth/mod.rs"),
+    kmark_device::cpu::matmul::SOURCE,
+    include_str!("../truth/attention.rs"),
+    include_str!("../truth/attention/dense.rs"),
+    include_str!("../truth/attention/paged.rs"),
+    include_str!("../truth/product.rs"),
 ];
 
 /// Crates whose code runs inside of launches.
@@ -94,9 +100,8 @@ fn pinned(lock: &str) -> impl Iterator<Item = &str> {
 
 /// Of an implementation's own text and of everything that it stands on.
 fn hash(own: &[&str]) -> String {
-    let shared = SHARED.iter().map(|(_, text)| *text);
     let mut h = blake3::Hasher::new();
-    for part in own.iter().copied().chain(shared).chain(pinned(include_str!("../../../../Cargo.lock"))) {
+    for part in own.iter().chain(SHARED).copied().chain(pinned(include_str!("../../../../Cargo.lock"))) {
         h.update(&(part.len() as u64).to_le_bytes());
         h.update(part.as_bytes());
     }
@@ -150,7 +155,7 @@ mod tests {
         for file in files("cpu").chain(files("plain")) {
             let path = file.unwrap().path();
             let text = std::fs::read_to_string(&path).unwrap();
-            assert!(SHARED.iter().any(|(_, shared)| *shared == text), "{} is not", path.display());
+            assert!(SHARED.contains(&text.as_str()), "{} is not", path.display());
         }
         assert_ne!(hash(&["a"]), hash(&["b"]));
         assert_ne!(hash(&["ab", ""]), hash(&["a", "b"]));

@@ -3,6 +3,7 @@
 
 use super::{Jobs, Real, each_job, narrow, simd, widen};
 use kmark_core::dtype::DType;
+use kmark_device::buffer::Buffer;
 use kmark_device::cpu::matmul::Mat;
 
 /// Elements of the inner dimension that share a block's scale, and columns of the second operand that do.
@@ -40,7 +41,12 @@ pub struct Side<'a> {
     pub scales: Option<Scales<'a>>,
 }
 
-impl Side<'_> {
+impl<'a> Side<'a> {
+    /// Without scales.
+    pub fn new(buffer: &Buffer, bytes: &'a [u8], count: usize, k: usize, across: bool) -> Side<'a> {
+        Side { bytes, dtype: buffer.spec().dtype, count, k, pitch: buffer.spec().pitch, across, scales: None }
+    }
+
     /// The operand in accumulators, vectors as rows: its own memory if it is of that type, else a dense copy in `dense`.
     pub fn wide<'s, A: Real>(&'s self, dense: &'s mut Vec<A>) -> Mat<'s, A> {
         let (rows, n) = if self.across { (self.k, self.count) } else { (self.count, self.k) };

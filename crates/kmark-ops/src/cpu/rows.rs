@@ -1,18 +1,8 @@
 //! Vectorised arithmetic on one row of accumulators. Plain loops over independent lanes, compiled for the widest vectors
 //! the processor has: everything here is inlined into a closure that `simd` runs with those instructions enabled.
 
+use super::ahead::Ahead;
 use super::elem::Real;
-use super::tensors::Ahead;
-use std::sync::OnceLock;
-
-/// Runs `f` compiled for the best instruction set of this processor. The closure must be `#[inline(always)]`: one that
-/// is merely called from here keeps the instructions of the baseline, and is ten times slower.
-#[inline(always)]
-pub fn simd<R>(f: impl FnOnce() -> R) -> R {
-    // Asking the processor for all its features takes 100 ns.
-    static ARCH: OnceLock<pulp::Arch> = OnceLock::new();
-    ARCH.get_or_init(pulp::Arch::new).dispatch(f)
-}
 
 /// Independent partial sums: four AVX-512 registers of f32.
 const LANES: usize = 64;

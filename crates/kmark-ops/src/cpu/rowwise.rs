@@ -1,8 +1,7 @@
 //! Kernels that compute rows by themselves: tensors are handed out job by job, with scratch and the dtypes' conversions.
 
-use super::elem::{Real, by_acc, narrow, widened};
+use super::elem::{Real, by_acc, narrow, simd, widened};
 use super::jobs::{Jobs, each_job};
-use super::rows::simd;
 use super::tensors::{In, Out, per_row};
 use bytemuck::cast_slice;
 use kmark_core::case::Case;
@@ -15,13 +14,15 @@ use std::ops::Range;
 
 /// What is computed row by row.
 pub trait RowKernel: Send + Sync + 'static {
-    /// Some rows. What it returns is added up over all jobs, for the outputs that all rows share.
-    fn run<A: Real>(&self, job: Job<A>) -> Vec<A>;
+    /// Some rows.
+    fn run<A: Real>(&self, job: &mut Job<A>);
 }
 
 /// Some rows of a case: the tensors that have them, from the first of them on, and those that all rows share.
 pub struct Job<'a, A: Real> {
     pub first_row: usize,
+    /// What a kernel puts here is added up over all jobs, for the outputs that all rows share.
+    pub sums: Vec<A>,
     tensors: Vec<(&'static str, Part<'a, A>)>,
     shared: &'a [(&'static str, Cow<'a, [A]>)],
 }
@@ -102,7 +103,7 @@ impl Rowwise {
         });
     }
 
-    fn each<A: Real>(&self, run: &(dyn Fn(Job<A>) -> Vec<A> + Sync)) {
+    fn each<A: Real>(&self, run: &(dyn Fn(&mut Job<A>) + Sync)) {
         let is_input = |b: &&Buffer| b.spec().role.is_input();
         let shared: Vec<_> = self.shared.iter().filter(is_input).map(|b| (b.spec(), b.read::<u8>())).collect();
         let shared: Vec<_> = shared.iter().map(|(s, bytes)| (s.name, widened(s.dtype, bytes))).collect();
@@ -115,7 +116,7 @@ impl Rowwise {
         let job = |rows: Range<usize>| {
             let mut tensors = Vec::with_capacity(self.by_row.len());
             tensors.extend(reads.iter().map(|(s, bytes)| (s.name, Part::read(s, bytes, rows.clone()))));
-            Job { first_row: rows.start, tensors, shared: &shared }
+            Job { first_row: rows.start, sums: Vec::new(), tensors, shared: &shared }
         };
         let mut parts: Vec<Job<A>> = jobs.ranges().map(job).collect();
         for (spec, bytes) in &mut writes {
@@ -124,7 +125,10 @@ impl Rowwise {
                 job.tensors.push((spec.name, Part::Out(Out::new(spec, bytes))));
             }
         }
-        let mut totals = &add_up(each_job(parts, run))[..];
+        let mut totals = &add_up(each_job(parts, |mut job| {
+            run(&mut job);
+            job.sums
+        }))[..];
         for sum in sums {
             let total = totals.split_off(..sum.spec().elems()).expect("a kernel returns its sums");
             narrow(sum.spec().dtype, total, &mut sum.write::<u8>());

@@ -1,5 +1,6 @@
 //! Tensors by rows: widened on the way in, rounded on the way out. Outputs too large for the cache go past it.
 
+use super::ahead::Ahead;
 use super::elem::{Real, narrow, widen};
 use super::rows::{exp, map, max, sum};
 use bytemuck::{cast_slice, cast_slice_mut};
@@ -29,28 +30,6 @@ pub fn per_row(spec: &TensorSpec) -> usize {
 /// Elements of a row.
 fn width(spec: &TensorSpec) -> usize {
     if spec.shape.len() == 1 { 1 } else { spec.row_len() }
-}
-
-/// What will be read next: elements of `size` bytes, to be asked for early.
-#[derive(Clone, Copy)]
-pub struct Ahead<'a> {
-    bytes: &'a [u8],
-    size: usize,
-}
-
-impl Ahead<'_> {
-    pub const NOTHING: Ahead<'static> = Ahead { bytes: &[], size: 1 };
-
-    #[inline(always)]
-    fn part(&self, at: usize, len: usize) -> &[u8] {
-        let (end, size) = (self.bytes.len(), self.size);
-        &self.bytes[(at * size).min(end)..((at + len) * size).min(end)]
-    }
-
-    #[inline(always)]
-    pub fn ask(&self, at: usize, len: usize) {
-        prefetch(self.part(at, len));
-    }
 }
 
 /// A tensor from the first row of a job on, to its end.

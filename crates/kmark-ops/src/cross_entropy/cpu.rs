@@ -1,17 +1,8 @@
 //! Cross entropy on the CPU.
 
-use crate::cpu::{CpuImpl, Job, Real, RowKernel, by_rows, naive};
-use crate::plain::softmax;
-use kmark_core::case::Case;
-use kmark_device::buffer::Buffers;
-use kmark_device::{Impl, Launch};
+use crate::cpu::*;
 
-pub const IMPLS: &[&dyn Impl] = &[
-    &naive(softmax::right, include_str!("../plain/softmax.rs")),
-    &CpuImpl::simd("vectorised rows, all cores", include_str!("cpu.rs"), bind),
-];
-
-fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+pub fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     by_rows(c, b, &[], CrossEntropy { ignore: c.number("ignore") as i64 })
 }
 
@@ -21,7 +12,7 @@ struct CrossEntropy {
 
 impl RowKernel for CrossEntropy {
     #[inline(always)]
-    fn run<A: Real>(&self, mut job: Job<A>) -> Vec<A> {
+    fn run<A: Real>(&self, job: &mut Job<A>) {
         let (mut x, target) = (job.input("x"), job.ints("target"));
         let (mut loss, mut lse) = (job.output("loss"), job.output("lse"));
         for (row, target) in target.iter().enumerate() {
@@ -32,6 +23,5 @@ impl RowKernel for CrossEntropy {
             let mut of = |t: i64| log + (max - x.at(row, t as usize));
             loss.put(row, 0, if *target == self.ignore { A::ZERO } else { of(*target) });
         }
-        Vec::new()
     }
 }

@@ -1,18 +1,18 @@
 //! Cross entropy of logits against class indices: a loss for each row, and the row's log-sum-exp for the backward.
 
 mod cpu;
-mod mutants;
 
 use crate::contract::*;
+use crate::plain::softmax::{self, How, RIGHT};
 use crate::truth::classes;
+use std::f64::consts::LN_2;
 
 pub const ENTRY: Entry = Entry {
     op: &OP,
-    cpu: cpu::IMPLS,
+    cpu: &[&naive(&softmax::RIGHT, softmax::SOURCE), &vectorised(cpu::bind, text!("cpu.rs"))],
     oracle: oracle!("cross_entropy"),
-    cuda: &[&kernel!("cross_entropy", "01_online")],
-    mutants: mutants::MUTANTS,
-    loose: &[],
+    cuda: kernels!("cross_entropy", "01_online"),
+    mutants: &[MUTANTS, softmax::CLASSES_IGNORED, softmax::MAXIMA],
 };
 
 const COUNTED: u8 = 0;
@@ -32,8 +32,7 @@ const OP: Op = Op {
 };
 
 fn tensors(c: &Case) -> Vec<TensorSpec> {
-    let output = |name| TensorSpec::output(name, c.acc(), &[c.axis("m")]);
-    [classes::inputs(c), vec![output("loss"), output("lse")]].concat()
+    [classes::inputs(c), vec![per_row_out(c, "loss"), per_row_out(c, "lse")]].concat()
 }
 
 fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
@@ -55,3 +54,29 @@ fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
         }
     });
 }
+
+const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "ignored-counted",
+        about: "the loss of an ignored row is its lse, not zero",
+        ..softmax::IGNORED_NOT_ZEROED
+    },
+    Mutant { about: "the loss takes the logit after the target", ..softmax::TARGET_SHIFTED },
+    Mutant::new("pitch-ignored", "rows are read as if they were adjacent, whatever the pitch")
+        .of(|right, c, b| {
+            let (n, x) = (c.axis("n"), b.get("x"));
+            edited(right, b, "lse", move |lse| {
+                let (spec, mut adjacent) = (x.spec(), vec![0.0; x.spec().elems()]);
+                spec.dtype.decode(&x.read::<u8>()[..spec.elems() * spec.dtype.size()], &mut adjacent);
+                for (lse, x) in lse.iter_mut().zip(adjacent.chunks(n)) {
+                    *lse = truth::softmax(x).lse();
+                }
+            })
+        })
+        .on(|c| c.attr("memory") == "strided" && c.axis("m") > 1),
+    Mutant::new("lse-base-two", "the saved lse is a logarithm to base 2; the loss is right")
+        .plain(&How { lse: |max, log| (max + log) / LN_2, ..RIGHT }),
+    Mutant { about: "lse leaves out the last columns beyond a multiple of 8", ..softmax::TAIL_NOT_SUMMED },
+    Mutant::new("maximum-not-added-back", "the saved lse is that of x - max; the loss is right")
+        .plain(&How { lse: |_, log| log, ..RIGHT }),
+];

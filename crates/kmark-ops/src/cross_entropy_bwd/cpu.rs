@@ -1,17 +1,8 @@
 //! Backward of cross entropy on the CPU.
 
-use crate::cpu::{CpuImpl, Job, PIECE, Real, RowKernel, by_rows, exp, naive};
-use crate::plain::softmax;
-use kmark_core::case::Case;
-use kmark_device::buffer::Buffers;
-use kmark_device::{Impl, Launch};
+use crate::cpu::*;
 
-pub const IMPLS: &[&dyn Impl] = &[
-    &naive(softmax::right, include_str!("../plain/softmax.rs")),
-    &CpuImpl::simd("vectorised rows, all cores", include_str!("cpu.rs"), bind),
-];
-
-fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+pub fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     by_rows(c, b, &[], Backward { n: c.axis("n"), ignore: c.number("ignore") as i64 })
 }
 
@@ -22,7 +13,7 @@ struct Backward {
 
 impl RowKernel for Backward {
     #[inline(always)]
-    fn run<A: Real>(&self, mut job: Job<A>) -> Vec<A> {
+    fn run<A: Real>(&self, job: &mut Job<A>) {
         let (mut x, target) = (job.input("x"), job.ints("target"));
         let (mut dloss, mut lse, mut dx) = (job.input("dloss"), job.input("lse"), job.output("dx"));
         for (row, target) in target.iter().enumerate() {
@@ -41,6 +32,5 @@ impl RowKernel for Backward {
                 dx.put(row, t, dloss * (exp(x.at(row, t) - lse) - A::ONE));
             }
         }
-        Vec::new()
     }
 }

@@ -1,18 +1,10 @@
 //! GELU on the CPU.
 
-use super::{CUBE, ROOT, plain};
-use crate::cpu::{CpuImpl, Job, PIECE, Real, RowKernel, by_rows, exp, naive, sigmoid};
-use kmark_core::case::Case;
-use kmark_device::buffer::Buffers;
-use kmark_device::{Impl, Launch};
+use super::{CUBE, ROOT};
+use crate::cpu::*;
 use std::f64::consts::FRAC_1_SQRT_2;
 
-pub const IMPLS: &[&dyn Impl] = &[
-    &naive(plain::right, concat!(include_str!("plain.rs"), include_str!("mod.rs"))),
-    &CpuImpl::simd("vectorised rows, all cores", include_str!("cpu.rs"), bind),
-];
-
-fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+pub fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let n = c.axis("n");
     match c.attr("approx") {
         "erf" => by_rows(c, b, &[], Gelu::<true> { n }),
@@ -26,25 +18,21 @@ struct Gelu<const EXACT: bool> {
 
 impl<const EXACT: bool> RowKernel for Gelu<EXACT> {
     #[inline(always)]
-    fn run<A: Real>(&self, mut job: Job<A>) -> Vec<A> {
+    fn run<A: Real>(&self, job: &mut Job<A>) {
         let (mut x, mut y) = (job.input("x"), job.output("y"));
         for row in 0..y.rows() {
             for at in (0..self.n).step_by(PIECE) {
                 let len = PIECE.min(self.n - at);
                 let (x, next) = x.piece(row, at, len);
-                y.store_piece(
-                    row,
-                    at,
-                    len,
-                    next,
-                    [x],
-                    #[inline(always)]
-                    |[x]| if EXACT { by_erf(x) } else { by_tanh(x) },
-                );
+                y.store_piece(row, at, len, next, [x], gelu::<A, EXACT>);
             }
         }
-        Vec::new()
     }
+}
+
+#[inline(always)]
+fn gelu<A: Real, const EXACT: bool>([x]: [A; 1]) -> A {
+    if EXACT { by_erf(x) } else { by_tanh(x) }
 }
 
 /// erfc of a number that is not negative. In f32 by Abramowitz and Stegun 7.1.26, which vectorises and is off by 1.5e-7

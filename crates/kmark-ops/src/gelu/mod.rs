@@ -8,11 +8,10 @@ use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, SQRT_2};
 
 pub const ENTRY: Entry = Entry {
     op: &OP,
-    cpu: cpu::IMPLS,
+    cpu: &[&naive(&plain::RIGHT, text!("plain.rs", "mod.rs")), &vectorised(cpu::bind, text!("cpu.rs"))],
     oracle: oracle!("gelu"),
-    cuda: &[&kernel!("gelu", "01_vectors")],
-    mutants: plain::MUTANTS,
-    loose: plain::LOOSE,
+    cuda: kernels!("gelu", "01_vectors"),
+    mutants: &[plain::MUTANTS],
 };
 
 /// Factor of the cube in the tanh form.
@@ -34,30 +33,19 @@ fn by_tanh(x: f64) -> f64 {
 const OP: Op = Op {
     name: "gelu",
     about: "y = 0.5 x (1 + erf(x / sqrt 2)); tanh: y = 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))",
-    axes: MATRIX,
-    attrs: &[
-        Attr { name: "approx", kind: AttrKind::OneOf(&["erf", "tanh"]), default: "erf", about: "which formula" },
-        MEMORY,
-    ],
+    attrs: &[one_of("approx", &["erf", "tanh"], "which formula"), MEMORY],
     default_configs: &["4096x4096", "16384x4096"],
     tensors,
-    cost,
+    // Scale, erf as one, sum, product with x / 2 as one. Or: three for x + c x^3 by Horner's rule, two scales, tanh as
+    // one, sum, product.
+    cost: |c, tensors| Cost::of(tensors, if c.attr("approx") == "erf" { 4 } else { 8 } * rows_by_columns(c)),
     oracle,
     ..Op::NEW
 };
 
 fn tensors(c: &Case) -> Vec<TensorSpec> {
-    let (shape, memory) = ([c.axis("m"), c.axis("n")], c.attr("memory"));
     // Wide enough to visit the tails on both sides; in the large rows the exponential of z leaves f32.
-    let x = TensorSpec::input("x", c.dtype, &shape, Fill::Rows { mean: 0.0, std: 2.0, shift: 0.0 });
-    vec![x.laid_out(memory), TensorSpec::output("y", c.dtype, &shape).laid_out(memory)]
-}
-
-fn cost(c: &Case, tensors: &[TensorSpec]) -> Cost {
-    // Scale, erf as one, sum, product with x / 2 as one. Or: three for x + c x^3 by Horner's rule, two scales, tanh as
-    // one, sum, product.
-    let each = if c.attr("approx") == "erf" { 4 } else { 8 };
-    Cost::of(tensors, each * rows_by_columns(c))
+    vec![matrix_in(c, "x", Fill::Rows { mean: 0.0, std: 2.0, shift: 0.0 }), matrix_out(c, "y")]
 }
 
 fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {

@@ -12,22 +12,21 @@ mod cpu;
 mod plain;
 
 use crate::contract::*;
-use crate::truth::product::{BLOCK, Operand, Scales, derived_scale, products, rms_share, slack};
+use crate::truth::product::{self, BLOCK, Operand, Scales, derive_scales, rms_share, slack};
+use crate::vendor::cublaslt::CublasLt;
 
 pub const ENTRY: Entry = Entry {
     op: &OP,
-    cpu: cpu::IMPLS,
-    oracle: oracle!("gemm"),
-    cuda: &[
-        &kernel!("gemm", "01_fma"),
-        &kernel!("gemm", "01_mma"),
-        &kernel!("gemm", "02_wgmma"),
-        &kernel!("gemm", "03_skinny"),
-        &kernel!("gemm", "04_fp8"),
-        &crate::vendor::cublaslt::CublasLt,
+    cpu: &[
+        &naive(&plain::RIGHT, text!("plain.rs", "mod.rs")),
+        &CpuImpl {
+            about: "widened, multiplied by the gemm crate on all cores, rounded",
+            ..vectorised(cpu::bind, text!("cpu.rs"))
+        },
     ],
-    mutants: plain::MUTANTS,
-    loose: plain::LOOSE,
+    oracle: oracle!("gemm"),
+    cuda: kernels!("gemm", "01_fma", "01_mma", "02_wgmma", "03_skinny", "04_fp8"; &CublasLt),
+    mutants: &[plain::MUTANTS],
 };
 
 const SIZES: &[u64] = &[1, 2, 7, 16, 33, 64, 130, 257];
@@ -41,20 +40,14 @@ const OP: Op = Op {
         Axis { name: "k", about: "length of the sums", tries: &[1, 2, 5, 16, 64, 127, 128, 129, 300, 513] },
     ],
     attrs: &[
-        Attr {
-            name: "layout",
-            kind: AttrKind::OneOf(&["nn", "nt", "tn", "tt"]),
-            default: "nn",
-            about: "a, then b: n as in the formula, t transposed in memory",
-        },
-        Attr {
-            name: "scale",
-            kind: AttrKind::OneOf(&["none", "tensor", "row", "block"]),
-            default: "none",
-            about: "f8 only: one scale each; one per row of a and column of b; per 128 of k (and 128 columns of b)",
-        },
-        Attr { name: "bias", kind: YES_NO, default: "no", about: "whether bias[n] is added" },
-        Attr { name: "out", kind: WEIGHT_DTYPES, default: "same", about: "dtype of d and bias; f8: same is bf16" },
+        one_of("layout", &["nn", "nt", "tn", "tt"], "a, then b: n as in the formula, t transposed in memory"),
+        one_of(
+            "scale",
+            &["none", "tensor", "row", "block"],
+            "f8 only: one scale each; one per row of a and column of b; per 128 of k (and 128 columns of b)",
+        ),
+        yes_no("bias", "whether bias[n] is added"),
+        dtype("out", "dtype of d and bias; f8: same is bf16"),
         MEMORY,
     ],
     dtypes: &[DType::F32, DType::F16, DType::Bf16, DType::F64, DType::F8e4m3, DType::F8e5m2],
@@ -62,7 +55,7 @@ const OP: Op = Op {
     check,
     tensors,
     cost,
-    derive,
+    derive: |c, tensor, inputs, rows, out| derive_scales(c, inputs.spec(tensor), rows, out),
     oracle,
     ..Op::NEW
 };
@@ -79,10 +72,9 @@ fn check(c: &Case) -> Result<(), String> {
 
 fn tensors(c: &Case) -> Vec<TensorSpec> {
     let (m, n, k) = (c.axis("m"), c.axis("n"), c.axis("k"));
-    let normal = Fill::Normal { mean: 0.0, std: 1.0 };
     let matrix = |name, along: bool, count: usize| {
         let shape = if along { [count, k] } else { [k, count] };
-        TensorSpec::input(name, c.dtype, &shape, normal).laid_out(c.attr("memory"))
+        TensorSpec::input(name, c.dtype, &shape, NORMAL).laid_out(c.attr("memory"))
     };
     let mut t = vec![matrix("a", !across(c).0, m), matrix("b", !across(c).1, n)];
     if c.attr("scale") != "none" {
@@ -96,7 +88,7 @@ fn tensors(c: &Case) -> Vec<TensorSpec> {
         t.push(TensorSpec::input("b_scale", DType::F32, &b, Fill::Derived));
     }
     if c.flag("bias") {
-        t.push(TensorSpec::input("bias", out_dtype(c), &[n], normal));
+        t.push(TensorSpec::input("bias", out_dtype(c), &[n], NORMAL));
     }
     let d = TensorSpec::output("d", out_dtype(c), &[m, n]).laid_out(c.attr("memory"));
     t.push(d.with_rms_share(rms_share(c.dtype, out_dtype(c))));
@@ -108,32 +100,12 @@ fn cost(c: &Case, tensors: &[TensorSpec]) -> Cost {
     Cost::of(tensors, 2 * rows_by_columns(c) * c.axis("k") as u64 + bias)
 }
 
-fn derive(c: &Case, tensor: &str, inputs: &View, rows: Range<usize>, out: &mut [f64]) {
-    let spec = inputs.spec(tensor);
-    let width = if spec.shape.len() > 1 { spec.row_len() } else { 1 };
-    for (row, out) in rows.zip(out.chunks_mut(width)) {
-        out.iter_mut().enumerate().for_each(|(i, v)| *v = derived_scale(c, tensor, row, i));
-    }
-}
-
 fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
     let (m, n, k) = (c.axis("m"), c.axis("n"), c.axis("k"));
     let (a, b) = operands(c, inputs);
     let bias = c.flag("bias").then(|| inputs.all("bias"));
-    let (off, u) = (slack(c.dtype, out_dtype(c), k, c.attr("scale") == "block"), c.acc().unit());
-    products(&a, 0..m, &b, 0..n, |row, column, sums, sizes| {
-        let (mut d, mut slack) = (sums.to_vec(), Vec::new());
-        for (i, d) in d.iter_mut().enumerate() {
-            let bias = bias.as_ref().map_or(0.0, |b| b[column + i]);
-            // Scales multiplied, the product scaled and the bias added: each rounds in the accumulator.
-            let after = u * (4.0 * d.abs() + 2.0 * bias.abs());
-            *d += bias;
-            slack.push(off.tight * sizes[i] + after);
-        }
-        let loose: Vec<f64> = sizes.iter().filter(|_| off.loose > 0.0).map(|s| off.loose * s).collect();
-        let start = row * n + column;
-        sink.put(Block { tensor: "d", start, expect: &d, slack: &slack, loose: &loose, region: Region::One(0) });
-    });
+    let off = slack(c.dtype, out_dtype(c), k, c.attr("scale") == "block");
+    product::put(sink, (&a, 0..m), (&b, 0..n), off, bias.as_deref(), |row, column| row * n + column);
 }
 
 fn out_dtype(c: &Case) -> DType {

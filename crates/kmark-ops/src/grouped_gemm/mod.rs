@@ -9,20 +9,20 @@ mod cpu;
 mod plain;
 
 use crate::contract::*;
-use crate::truth::product::{BLOCK, Operand, Scales, derived_scale, products, rms_share, slack};
+use crate::truth::product::{self, BLOCK, Operand, Scales, derive_scales, rms_share, slack};
 
 pub const ENTRY: Entry = Entry {
     op: &OP,
-    cpu: cpu::IMPLS,
-    oracle: oracle!("grouped_gemm"),
-    cuda: &[
-        &kernel!("grouped_gemm", "01_fma"),
-        &kernel!("grouped_gemm", "01_mma"),
-        &kernel!("grouped_gemm", "02_wgmma"),
-        &kernel!("grouped_gemm", "03_fp8"),
+    cpu: &[
+        &naive(&plain::RIGHT, text!("plain.rs", "mod.rs")),
+        &CpuImpl {
+            about: "group by group: widened, multiplied by the gemm crate on all cores, rounded",
+            ..vectorised(cpu::bind, text!("cpu.rs", "mod.rs"))
+        },
     ],
-    mutants: plain::MUTANTS,
-    loose: plain::LOOSE,
+    oracle: oracle!("grouped_gemm"),
+    cuda: kernels!("grouped_gemm", "01_fma", "01_mma", "02_wgmma", "03_fp8"),
+    mutants: &[plain::MUTANTS],
 };
 
 const OP: Op = Op {
@@ -35,24 +35,13 @@ const OP: Op = Op {
         Axis { name: "k", about: "length of the sums", tries: &[1, 16, 128, 130, 257] },
     ],
     attrs: &[
-        Attr {
-            name: "form",
-            kind: AttrKind::OneOf(&["contiguous", "masked"]),
-            default: "contiguous",
-            about: "a[rows,k] and the group of each row (-1: padding), or a[g,m,k] and how many rows of each count",
-        },
-        Attr {
-            name: "lengths",
-            kind: AttrKind::OneOf(&["equal", "ragged"]),
-            default: "equal",
-            about: "m rows in every group, or from none to m",
-        },
-        Attr {
-            name: "align",
-            kind: AttrKind::Size(&[1, 4, 16]),
-            default: "128",
-            about: "contiguous: each group is padded to a multiple of so many rows",
-        },
+        one_of(
+            "form",
+            &["contiguous", "masked"],
+            "a[rows,k] and the group of each row (-1: padding), or a[g,m,k] and how many rows of each count",
+        ),
+        one_of("lengths", &["equal", "ragged"], "m rows in every group, or from none to m"),
+        size("align", "128", &[1, 4, 16], "contiguous: each group is padded to a multiple of so many rows"),
         MEMORY,
     ],
     dtypes: &[DType::Bf16, DType::F16, DType::F32, DType::F8e4m3],
@@ -76,11 +65,11 @@ fn check(c: &Case) -> Result<(), String> {
 fn tensors(c: &Case) -> Vec<TensorSpec> {
     let (g, n, k) = (c.axis("g"), c.axis("n"), c.axis("k"));
     let (rows, blocks) = (Groups::new(c).total, k.div_ceil(BLOCK));
-    let (normal, memory) = (Fill::Normal { mean: 0.0, std: 1.0 }, c.attr("memory"));
+    let memory = c.attr("memory");
     let by_row = |last: usize| if masked(c) { vec![g, c.axis("m"), last] } else { vec![rows, last] };
     let mut t = vec![
-        TensorSpec::input("a", c.dtype, &by_row(k), normal).laid_out(memory),
-        TensorSpec::input("b", c.dtype, &[g, n, k], normal).laid_out(memory),
+        TensorSpec::input("a", c.dtype, &by_row(k), NORMAL).laid_out(memory),
+        TensorSpec::input("b", c.dtype, &[g, n, k], NORMAL).laid_out(memory),
     ];
     if scaled(c) {
         t.push(TensorSpec::input("a_scale", DType::F32, &by_row(blocks), Fill::Derived));
@@ -101,46 +90,37 @@ fn cost(c: &Case, _: &[TensorSpec]) -> Cost {
     let groups = Groups::new(c);
     let rows: usize = groups.lens.iter().sum();
     let used = groups.lens.iter().filter(|len| **len > 0).count();
-    let size = |name| tensors(c).iter().find(|t| t.name == name).map_or(0, |t| t.dtype.size());
     let (blocks, e) = (k.div_ceil(BLOCK), c.dtype.size());
     let scales = if scaled(c) { 4 * blocks * (rows + used * n.div_ceil(BLOCK)) } else { 0 };
     let index = 4 * if masked(c) { c.axis("g") } else { groups.total };
     Cost {
         bytes_read: ((rows + used * n) * k * e + scales + index) as u64,
-        bytes_written: (rows * n * size("d")) as u64,
+        bytes_written: (rows * n * out_dtype(c).size()) as u64,
         flops: (2 * rows * n * k) as u64,
     }
 }
 
-fn derive(c: &Case, tensor: &str, _: &View, rows: Range<usize>, out: &mut [f64]) {
+fn derive(c: &Case, tensor: &str, inputs: &View, rows: Range<usize>, out: &mut [f64]) {
     let groups = Groups::new(c);
     match tensor {
         "count" => rows.zip(out).for_each(|(i, v)| *v = groups.lens[i] as f64),
         "group" => rows.zip(out).for_each(|(row, v)| *v = groups.of(row).map_or(-1.0, |g| g as f64)),
-        _ => {
-            for (row, out) in rows.zip(out.chunks_mut(c.axis("k").div_ceil(BLOCK))) {
-                out.iter_mut().enumerate().for_each(|(i, v)| *v = derived_scale(c, tensor, row, i));
-            }
-        }
+        _ => derive_scales(c, inputs.spec(tensor), rows, out),
     }
 }
 
 fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
     let n = c.axis("n");
     let (groups, a, b) = (Groups::new(c), rows_of_a(c, inputs), columns_of_b(c, inputs));
-    let (off, u) = (slack(c.dtype, out_dtype(c), c.axis("k"), scaled(c)), c.acc().unit());
-    let put = |start, expect: &[f64], slack: &[f64], loose: &[f64]| {
-        sink.put(Block { tensor: "d", start, expect, slack, loose, region: Region::One(0) });
-    };
+    let off = slack(c.dtype, out_dtype(c), c.axis("k"), scaled(c));
     for g in 0..groups.lens.len() {
-        products(&a, groups.rows(g), &b, g * n..(g + 1) * n, |row, column, d, sizes| {
-            let slack: Vec<f64> = d.iter().zip(sizes).map(|(d, s)| off.tight * s + 4.0 * u * d.abs()).collect();
-            let loose: Vec<f64> = sizes.iter().filter(|_| off.loose > 0.0).map(|s| off.loose * s).collect();
-            put(row * n + column - g * n, d, &slack, &loose);
-        });
+        let columns = g * n..(g + 1) * n;
+        product::put(sink, (&a, groups.rows(g)), (&b, columns), off, None, |row, column| row * n + column - g * n);
     }
-    let (zeros, free) = (vec![0.0; n], vec![f64::INFINITY; n]);
-    (0..groups.total).filter(|row| groups.of(*row).is_none()).for_each(|row| put(row * n, &zeros, &free, &[]));
+    let (zeros, free, region) = (vec![0.0; n], vec![f64::INFINITY; n], Region::One(0));
+    for start in (0..groups.total).filter(|row| groups.of(*row).is_none()).map(|row| row * n) {
+        sink.put(Block { tensor: "d", start, expect: &zeros, slack: &free, loose: &[], region });
+    }
 }
 
 fn masked(c: &Case) -> bool {
@@ -168,13 +148,8 @@ impl Groups {
         let (g, m, align) = (c.axis("g"), c.axis("m"), c.count("align"));
         let lens = if c.attr("lengths") == "ragged" { truth::ragged(g, m) } else { vec![m; g] };
         let slot = |len: &usize| if masked(c) { m } else { len.next_multiple_of(align) };
-        let mut total = 0;
-        let starts = (lens.iter().map(slot))
-            .map(|slot| {
-                total += slot;
-                total - slot
-            })
-            .collect();
+        let mut starts = truth::starts(lens.iter().map(slot));
+        let total = starts.pop().expect("the end of the last");
         Groups { starts, lens, total }
     }
     fn rows(&self, group: usize) -> Range<usize> {
@@ -216,12 +191,9 @@ fn rows_by_group(slot: Option<usize>, index: &[i32]) -> Vec<(usize, Range<usize>
             (0..index.len()).map(|g| (g as i32, rows(g))).collect()
         }
         None => {
-            let mut next = 0;
-            let runs = index.chunk_by(|a, b| a == b).map(|run| {
-                next += run.len();
-                (run[0], next - run.len()..next)
-            });
-            runs.collect()
+            let runs = || index.chunk_by(|a, b| a == b);
+            let starts = truth::starts(runs().map(<[i32]>::len));
+            runs().zip(starts.windows(2)).map(|(run, at)| (run[0], at[0]..at[1])).collect()
         }
     };
     // Padding has a negative group.

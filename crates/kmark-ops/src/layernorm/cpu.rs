@@ -1,17 +1,8 @@
 //! LayerNorm on the CPU.
 
-use super::plain;
-use crate::cpu::{CpuImpl, Job, Real, RowKernel, by_rows, naive, sum};
-use kmark_core::case::Case;
-use kmark_device::buffer::Buffers;
-use kmark_device::{Impl, Launch};
+use crate::cpu::*;
 
-pub const IMPLS: &[&dyn Impl] = &[
-    &naive(plain::right, concat!(include_str!("plain.rs"), include_str!("mod.rs"))),
-    &CpuImpl::simd("vectorised rows, all cores", include_str!("cpu.rs"), bind),
-];
-
-fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+pub fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     by_rows(c, b, &["w", "b"], LayerNorm { eps: c.number("eps") })
 }
 
@@ -23,7 +14,7 @@ impl RowKernel for LayerNorm {
     /// The variance is summed around the mean, in a pass of its own: the difference of mean square and squared mean
     /// loses every digit in an even row.
     #[inline(always)]
-    fn run<A: Real>(&self, mut job: Job<A>) -> Vec<A> {
+    fn run<A: Real>(&self, job: &mut Job<A>) {
         let (mut x, w, bias) = (job.input("x"), job.shared("w"), job.shared_if("b"));
         let (inverse, eps) = (A::from_f64(1.0 / w.len() as f64), A::from_f64(self.eps));
         let none = if bias.is_none() { vec![A::ZERO; w.len()] } else { Vec::new() };
@@ -40,6 +31,5 @@ impl RowKernel for LayerNorm {
                 rstds.put(row, 0, r);
             }
         }
-        Vec::new()
     }
 }

@@ -7,53 +7,40 @@ use crate::contract::*;
 
 pub const ENTRY: Entry = Entry {
     op: &OP,
-    cpu: cpu::IMPLS,
+    cpu: &[&naive(&plain::RIGHT, text!("plain.rs", "mod.rs")), &vectorised(cpu::bind, text!("cpu.rs"))],
     oracle: oracle!("layernorm"),
-    cuda: &[&kernel!("layernorm", "01_rows")],
-    mutants: plain::MUTANTS,
-    loose: plain::LOOSE,
+    cuda: kernels!("layernorm", "01_rows"),
+    mutants: &[plain::MUTANTS],
 };
 
 const OP: Op = Op {
     name: "layernorm",
     about: "y = (x - mean) * rstd * w + b with rstd = 1/sqrt(var + eps) per row; bias, saved mean and rstd on request",
-    axes: MATRIX,
     attrs: &[
-        Attr { name: "w", kind: WEIGHT_DTYPES, default: "same", about: "dtype of weight and bias" },
-        Attr { name: "eps", kind: AttrKind::Positive, default: "1e-6", about: "added to the variance" },
-        Attr { name: "bias", kind: YES_NO, default: "no", about: "whether there is a bias" },
-        Attr { name: "stats", kind: YES_NO, default: "no", about: "whether mean and rstd are outputs" },
+        dtype("w", "dtype of weight and bias"),
+        positive("eps", "1e-6", "added to the variance"),
+        yes_no("bias", "whether there is a bias"),
+        yes_no("stats", "whether mean and rstd are outputs"),
         MEMORY,
     ],
     tensors,
-    cost,
+    // Sum; difference, square and sum; scale, weight, and the bias.
+    cost: |c, tensors| Cost::of(tensors, (6 + u64::from(c.flag("bias"))) * rows_by_columns(c)),
     oracle,
     ..Op::NEW
 };
 
 fn tensors(c: &Case) -> Vec<TensorSpec> {
-    let (m, n, w) = (c.axis("m"), c.axis("n"), c.attr_dtype("w"));
-    let memory = c.attr("memory");
     // Off centre, so that a missing mean shows.
-    let mut t = vec![
-        TensorSpec::input("x", c.dtype, &[m, n], Fill::norm_rows(0.5, c.dtype)).laid_out(memory),
-        TensorSpec::input("w", w, &[n], Fill::Normal { mean: 1.0, std: 0.25 }),
-    ];
+    let mut t = vec![matrix_in(c, "x", Fill::norm_rows(0.5, c.dtype)), weight(c)];
     if c.flag("bias") {
-        t.push(TensorSpec::input("b", w, &[n], Fill::Normal { mean: 0.0, std: 0.25 }));
+        t.push(TensorSpec::input("b", c.attr_dtype("w"), &[c.axis("n")], Fill::Normal { mean: 0.0, std: 0.25 }));
     }
-    t.push(TensorSpec::output("y", c.dtype, &[m, n]).laid_out(memory));
+    t.push(matrix_out(c, "y"));
     if c.flag("stats") {
-        t.push(TensorSpec::output("mean", c.acc(), &[m]));
-        t.push(TensorSpec::output("rstd", c.acc(), &[m]));
+        t.extend(["mean", "rstd"].map(|name| per_row_out(c, name)));
     }
     t
-}
-
-fn cost(c: &Case, tensors: &[TensorSpec]) -> Cost {
-    // Sum; difference, square and sum; scale, weight, and the bias.
-    let each = if c.flag("bias") { 7 } else { 6 };
-    Cost::of(tensors, each * rows_by_columns(c))
 }
 
 fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
@@ -63,8 +50,8 @@ fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
     let rounding = truth::Rounding::to(c.dtype);
     truth::by_row(c, inputs, sink, ["y", "mean", "rstd"], |row, [y, means, rstds]| {
         let x = inputs.take("x", row * n, n);
-        let mean = truth::sum(x.iter().copied()) / n as f64;
-        let r = 1.0 / (truth::sum(x.iter().map(|v| (v - mean).powi(2))) / n as f64 + eps).sqrt();
+        let mean = truth::norms::mean(&x);
+        let r = 1.0 / (truth::norms::variance(&x, mean) + eps).sqrt();
         // A kernel's mean is off by `off`. Its variance, summed around that mean, is off relatively by k, and
         // by off^2: the first power cancels, because deviations from the true mean add up to
         // zero; all but a random walk of it where the mean is a running one (Welford).

@@ -1,17 +1,8 @@
 //! Backward of LayerNorm on the CPU.
 
-use crate::cpu::{CpuImpl, Job, Real, RowKernel, by_rows, naive, sum, sum2};
-use crate::plain::norm_bwd;
-use kmark_core::case::Case;
-use kmark_device::buffer::Buffers;
-use kmark_device::{Impl, Launch};
+use crate::cpu::*;
 
-pub const IMPLS: &[&dyn Impl] = &[
-    &naive(norm_bwd::right, include_str!("../plain/norm_bwd.rs")),
-    &CpuImpl::simd("vectorised rows, all cores", include_str!("cpu.rs"), bind),
-];
-
-fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+pub fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     by_rows(c, b, &["w", "dw", "dbias"], Backward { with_bias: c.flag("bias") })
 }
 
@@ -20,9 +11,9 @@ struct Backward {
 }
 
 impl RowKernel for Backward {
-    /// Returns the rows' part of dw, and behind it that of dbias.
+    /// Adds the rows' part to dw, and behind it that to dbias.
     #[inline(always)]
-    fn run<A: Real>(&self, mut job: Job<A>) -> Vec<A> {
+    fn run<A: Real>(&self, job: &mut Job<A>) {
         let (mut x, mut dout, w) = (job.input("x"), job.input("dout"), job.shared("w"));
         let (mut mean, mut rstd, mut dx) = (job.input("mean"), job.input("rstd"), job.output("dx"));
         let n = w.len();
@@ -46,7 +37,6 @@ impl RowKernel for Backward {
             let dot_mean = sum2(&xhs, &gs, |xh, g| xh * g) * inverse;
             dx.store(row, next, [&gs, &xhs], |[g, xh]| (g - g_mean - xh * dot_mean) * r);
         }
-        dw.append(&mut dbias);
-        dw
+        job.sums = [dw, dbias].concat();
     }
 }

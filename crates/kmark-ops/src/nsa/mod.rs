@@ -1,99 +1,77 @@
 //! Native sparse attention, its selected branch: each token and key head attends to a list of blocks of keys.
 
 use crate::contract::*;
-use crate::cpu::attention::{naive, tiled};
-use crate::mutants::attention::{self as wrong, finds, sees, twisted};
-use crate::mutants::{Mutant, edited};
+use crate::cpu::attention::OnCpu;
+use crate::mutant::attention::{Wrong, finds, sees};
+use crate::plain::attention::How;
 use crate::truth::Scatter;
 use crate::truth::attention::{self, Attends, Geometry, Ints, Seq, fill_keys, fill_queries, kind};
 use kmark_core::fill::philox;
 
 pub const ENTRY: Entry = Entry {
     op: &OP,
-    cpu: &[&naive::<Nsa>(), &tiled::<Nsa>()],
+    cpu: Nsa::IMPLS,
     oracle: oracle!("nsa"),
-    cuda: &[&kernel!("nsa", "01_warp_per_list")],
-    mutants: &[
-        SCALE_MISSING,
-        wrong::no_maximum::<Nsa>(),
-        wrong::maximum_of_the_row_before::<Nsa>(),
-        wrong::lse_in_base_2(),
-        DIAGONAL_MISSING,
-        NEWEST_BLOCK_WHOLE,
-        LAST_BLOCK_LOST,
-        BLOCKS_OF_HEAD_0,
-        EMPTY_NOT_ZERO,
-    ],
-    loose: &[],
+    cuda: kernels!("nsa", "01_warp_per_list"),
+    mutants: &[Nsa::SOFTMAX, MUTANTS],
 };
 
 struct Nsa;
 
-const SCALE_MISSING: Mutant = Mutant {
-    applies: |c| c.axis("s") > 1 && c.count("block") * c.count("selected") > 1 && c.axis("d") >= 8,
-    ..wrong::scale_missing::<Nsa>()
-};
-
-const DIAGONAL_MISSING: Mutant = Mutant::plain("diagonal-missing", "a token does not see its own key", |c, t| {
-    twisted::<Nsa>(c, t, |_, geo| sees(geo, |_, r| 0..r.end.saturating_sub(1)))
-})
-.on(|c| c.flag("causal") && c.axis("s") > 1 && c.axis("d") >= 24);
-
-const NEWEST_BLOCK_WHOLE: Mutant =
-    Mutant::plain("newest-block-whole", "the newest block is not masked: a token sees keys after its own", |c, t| {
-        twisted::<Nsa>(c, t, |c, geo| {
-            let (block, s, hkv) = (c.count("block"), c.axis("s"), c.axis("hkv"));
-            let seqs = geo.seqs.clone();
-            geo.visible = Box::new(move |n, _| {
-                let token = n / hkv % s;
-                let room = s - token / block * block;
-                // Up to the end of the block that the token lies in.
-                let more = (block.min(room)) - (token % block + 1);
-                0..if seqs[n].keys == 0 { 0 } else { seqs[n].keys + more }
-            });
+const MUTANTS: &[Mutant] = &[
+    Mutant {
+        applies: |c| c.axis("s") > 1 && c.count("block") * c.count("selected") > 1 && c.axis("d") >= 8,
+        ..Nsa::SCALE_MISSING
+    },
+    Mutant::new("diagonal-missing", "a token does not see its own key")
+        .plain(&How { twist: |_, geo| sees(geo, |_, r| 0..r.end.saturating_sub(1)), ..Nsa::RIGHT })
+        .on(|c| c.flag("causal") && c.axis("s") > 1 && c.axis("d") >= 24),
+    Mutant::new("newest-block-whole", "the newest block is not masked: a token sees keys after its own")
+        .plain(&How { twist: see_newest_block, ..Nsa::RIGHT })
+        .on(|c| c.flag("causal") && c.axis("s") > 1 && c.count("block") > 1 && c.axis("d") >= 24),
+    Mutant::new("last-block-lost", "the last selected block is left out when there are several")
+        .plain(&How { twist: drop_last_block, ..Nsa::RIGHT })
+        .on(|c| c.count("selected") > 1 && c.axis("s") > 2 * c.count("block") && c.axis("d") >= 24),
+    Mutant::new("blocks-of-head-0", "every key head takes the block list of the first")
+        .plain(&How { twist: take_list_of_head_0, ..Nsa::RIGHT })
+        // The lists must be able to differ: more blocks before a token than it may select.
+        .on(|c| {
+            let (blocks, selected) = (c.axis("s").div_ceil(c.count("block")), c.count("selected"));
+            c.flag("causal") && c.axis("hkv") > 1 && selected > 1 && blocks > selected + 2 && c.axis("d") >= 24
+        }),
+    Mutant::new("empty-not-zero", "a token without blocks divides by zero")
+        .of(|right, c, b| {
+            let (s, hq, d) = (c.axis("s"), c.axis("hq"), c.axis("d"));
+            edited(right, b, "o", move |o| {
+                let rows = o.chunks_mut(d).enumerate();
+                rows.filter(|(row, _)| is_empty(row / hq % s)).for_each(|(_, o)| o.fill(f64::NAN));
+            })
         })
-    })
-    .on(|c| c.flag("causal") && c.axis("s") > 1 && c.count("block") > 1 && c.axis("d") >= 24);
+        .on(|c| c.flag("empty") && c.axis("s") > 7),
+];
 
-const LAST_BLOCK_LOST: Mutant =
-    Mutant::plain("last-block-lost", "the last selected block is left out when there are several", |c, t| {
-        twisted::<Nsa>(c, t, |c, geo| {
-            let block = c.count("block");
-            sees(geo, move |keys, _| 0..if keys > block { (keys - 1) / block * block } else { keys });
-        })
-    })
-    .on(|c| c.count("selected") > 1 && c.axis("s") > 2 * c.count("block") && c.axis("d") >= 24);
-
-const BLOCKS_OF_HEAD_0: Mutant =
-    Mutant::plain("blocks-of-head-0", "every key head takes the block list of the first", |c, t| {
-        twisted::<Nsa>(c, t, |c, geo| {
-            let hkv = c.axis("hkv");
-            // Rows of a token's heads are adjacent.
-            finds(geo, move |row, n, j, _| row(n / hkv * hkv, j, 0) + n % hkv);
-        })
-    })
-    // The lists must be able to differ: more blocks before a token than it may select.
-    .on(|c| {
-        let blocks = c.axis("s").div_ceil(c.count("block"));
-        c.flag("causal")
-            && c.axis("hkv") > 1
-            && c.count("selected") > 1
-            && blocks > c.count("selected") + 2
-            && c.axis("d") >= 24
+fn see_newest_block(c: &Case, geo: &mut Geometry) {
+    let (block, s, hkv) = (c.count("block"), c.axis("s"), c.axis("hkv"));
+    let seqs = geo.seqs.clone();
+    geo.visible = Box::new(move |n, _| {
+        let token = n / hkv % s;
+        let room = s - token / block * block;
+        // Up to the end of the block that the token lies in.
+        let more = (block.min(room)) - (token % block + 1);
+        0..if seqs[n].keys == 0 { 0 } else { seqs[n].keys + more }
     });
+}
 
-const EMPTY_NOT_ZERO: Mutant =
-    Mutant::new("empty-not-zero", "a token without blocks divides by zero", |right, c, b| {
-        let (s, hq, d) = (c.axis("s"), c.axis("hq"), c.axis("d"));
-        edited(right, b, "o", move |o| {
-            for (row, o) in o.chunks_mut(d).enumerate() {
-                if is_empty(row / hq % s) {
-                    o.fill(f64::NAN);
-                }
-            }
-        })
-    })
-    .on(|c| c.flag("empty") && c.axis("s") > 7);
+fn drop_last_block(c: &Case, geo: &mut Geometry) {
+    let block = c.count("block");
+    sees(geo, move |keys, _| 0..if keys > block { (keys - 1) / block * block } else { keys });
+}
+
+fn take_list_of_head_0(c: &Case, geo: &mut Geometry) {
+    let hkv = c.axis("hkv");
+    // Rows of a token's heads are adjacent.
+    finds(geo, move |row, n, j, _| row(n / hkv * hkv, j, 0) + n % hkv);
+}
 
 /// Whether token `t` has no block in its list, if some have none.
 fn is_empty(t: usize) -> bool {
@@ -159,7 +137,7 @@ impl Attends for Nsa {
             hkv: 1,
             dk: d,
             dv: d,
-            scale: c.scale(1.0 / (d as f64).sqrt()),
+            scale: attention::scale(c),
             q_row: Box::new(q_row),
             lse_at: Box::new(q_row),
             k_row: Box::new(move |n, j, _| {
@@ -181,16 +159,11 @@ const OP: Op = Op {
         Axis { name: "d", about: "head size", tries: &[1, 8, 32, 64, 64] },
     ],
     attrs: &[
-        Attr { name: "block", kind: AttrKind::Size(&[1, 8, 16, 32]), default: "32", about: "keys in a block" },
-        Attr {
-            name: "selected",
-            kind: AttrKind::Size(&[1, 2, 4, 16]),
-            default: "16",
-            about: "blocks in a list at the most; unused places hold s",
-        },
-        Attr { name: "causal", kind: YES_NO, default: "yes", about: "whether a token sees no later key" },
+        size("block", "32", &[1, 8, 16, 32], "keys in a block"),
+        size("selected", "16", &[1, 2, 4, 16], "blocks in a list at the most; unused places hold s"),
+        Attr { default: "yes", ..yes_no("causal", "whether a token sees no later key") },
         attention::SCALE,
-        Attr { name: "empty", kind: YES_NO, default: "no", about: "whether some tokens have no blocks" },
+        yes_no("empty", "whether some tokens have no blocks"),
         attention::LSE,
         MEMORY,
     ],
@@ -207,13 +180,8 @@ const OP: Op = Op {
 
 fn tensors(c: &Case) -> Vec<TensorSpec> {
     let [b, s, hq, hkv, d] = ["b", "s", "hq", "hkv", "d"].map(|a| c.axis(a));
-    let memory = c.attr("memory");
-    let mut t = vec![
-        TensorSpec::input("q", c.dtype, &[b, s, hq, d], Fill::Derived).laid_out(memory),
-        TensorSpec::input("k", c.dtype, &[b, s, hkv, d], Fill::Derived).laid_out(memory),
-        TensorSpec::input("v", c.dtype, &[b, s, hkv, d], Fill::Normal { mean: 0.0, std: 1.0 }).laid_out(memory),
-        TensorSpec::input("blocks", DType::I32, &[b, s, hkv, c.count("selected")], Fill::Derived),
-    ];
+    let mut t = attention::inputs(c, &[b, s, hq, d], &[b, s, hkv, d]);
+    t.push(TensorSpec::input("blocks", DType::I32, &[b, s, hkv, c.count("selected")], Fill::Derived));
     t.extend(attention::outputs(c, &[b, s, hq, d], &[b, s, hq]));
     t
 }
@@ -250,9 +218,6 @@ fn derive(c: &Case, tensor: &str, inputs: &View, rows: Range<usize>, out: &mut [
     match tensor {
         "blocks" => rows.zip(out.chunks_mut(c.count("selected"))).for_each(|(row, out)| list(c, row, out)),
         "q" => fill_queries(spec, c.seed, rows, out, |row| row / hq + row % hq),
-        _ => {
-            let scale = c.scale(1.0 / (c.axis("d") as f64).sqrt());
-            fill_keys(spec, c.seed, scale, rows, out, |row| kind(row / hkv % s, s))
-        }
+        _ => fill_keys(spec, (c.seed, attention::scale(c)), rows, out, |row| kind(row / hkv % s, s)),
     }
 }

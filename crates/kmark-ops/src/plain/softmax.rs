@@ -3,10 +3,6 @@
 use crate::contract::*;
 use crate::truth::{exp_of_difference, sum};
 
-pub fn right(c: &Case, t: &mut Tensors) {
-    plain(c, t, &RIGHT)
-}
-
 /// What kernels get wrong, each as it is right.
 pub struct How {
     pub max: Maximum,
@@ -27,6 +23,9 @@ pub struct How {
     pub target_only: bool,
     pub rounded: Rounded,
 }
+
+/// What `cpu/naive` is made of.
+pub const SOURCE: &str = include_str!("softmax.rs");
 
 pub const RIGHT: How = How {
     max: Maximum::OfTheRow,
@@ -68,26 +67,28 @@ pub fn add_without_tail(terms: &[f64]) -> f64 {
     add(&terms[..terms.len() / 8 * 8])
 }
 
-pub fn plain(c: &Case, t: &mut Tensors, how: &How) {
-    let n = c.axis("n");
-    let outputs = match c.op.as_str() {
-        "softmax" => vec![("y", softmax(c, &t.get("x"), how).p)],
-        "softmax-bwd" => vec![("dx", through_softmax(c, t, &t.get("y"), how))],
-        "softmax-fwd-bwd" => vec![("dx", through_softmax(c, t, &softmax(c, &t.get("x"), how).p, how))],
-        "cross-entropy" => losses(c, t, how),
-        "cross-entropy-bwd" => {
-            let (x, lse) = (t.get("x"), t.get("lse"));
-            let p: Vec<f64> = x.iter().enumerate().map(|(i, x)| (how.exp)(*x, lse[i / n])).collect();
-            vec![("dx", through_losses(c, t, &p, how))]
+impl Plain for How {
+    fn run(&self, c: &Case, t: &mut Tensors) {
+        let n = c.axis("n");
+        let outputs = match c.op.as_str() {
+            "softmax" => vec![("y", softmax(c, &t.get("x"), self).p)],
+            "softmax-bwd" => vec![("dx", through_softmax(c, t, &t.get("y"), self))],
+            "softmax-fwd-bwd" => vec![("dx", through_softmax(c, t, &softmax(c, &t.get("x"), self).p, self))],
+            "cross-entropy" => losses(c, t, self),
+            "cross-entropy-bwd" => {
+                let (x, lse) = (t.get("x"), t.get("lse"));
+                let p: Vec<f64> = x.iter().enumerate().map(|(i, x)| (self.exp)(*x, lse[i / n])).collect();
+                vec![("dx", through_losses(c, t, &p, self))]
+            }
+            "cross-entropy-fwd-bwd" => vec![("dx", through_losses(c, t, &softmax(c, &t.get("x"), self).p, self))],
+            other => unreachable!("{other} is no softmax"),
+        };
+        // Another maximum is as good, where nothing overflows and not all of a row underflows.
+        if self.max != Maximum::OfTheRow && outputs.iter().all(|(_, values)| values.iter().all(|v| v.is_finite())) {
+            t.is_harmless();
         }
-        "cross-entropy-fwd-bwd" => vec![("dx", through_losses(c, t, &softmax(c, &t.get("x"), how).p, how))],
-        other => unreachable!("{other} is no softmax"),
-    };
-    // Another maximum is as good, where nothing overflows and not all of a row underflows.
-    if how.max != Maximum::OfTheRow && outputs.iter().all(|(_, values)| values.iter().all(|v| v.is_finite())) {
-        t.is_harmless();
+        outputs.into_iter().for_each(|(name, values)| t.put(name, values));
     }
-    outputs.into_iter().for_each(|(name, values)| t.put(name, values));
 }
 
 /// Of each row the maximum and the logarithm of its sum of powers; and all probabilities.
@@ -167,76 +168,64 @@ fn through_losses(c: &Case, t: &Tensors, p: &[f64], how: &How) -> Vec<f64> {
     dx
 }
 
-pub const MAXIMUM_MISSING: Mutant =
-    Mutant::plain("maximum-missing", "no maximum is subtracted, and exp overflows", |c, t| {
-        plain(c, t, &How { max: Maximum::Nothing, ..RIGHT })
-    });
-
-pub const MAXIMUM_OF_HALF: Mutant =
-    Mutant::plain("maximum-of-half", "the maximum is that of the first half of the row", |c, t| {
-        plain(c, t, &How { max: Maximum::OfHalf, ..RIGHT })
-    });
-
-pub const MAXIMUM_OF_THE_ROW_BEFORE: Mutant =
-    Mutant::plain("maximum-of-the-row-before", "the maximum is that of the row before", |c, t| {
-        plain(c, t, &How { max: Maximum::OfTheRowBefore, ..RIGHT })
-    })
-    .on(|c| c.axis("m") > 1);
+/// Another maximum than that of the row.
+pub const MAXIMA: &[Mutant] = &[
+    Mutant::new("maximum-missing", "no maximum is subtracted, and exp overflows")
+        .plain(&How { max: Maximum::Nothing, ..RIGHT }),
+    Mutant::new("maximum-of-half", "the maximum is that of the first half of the row")
+        .plain(&How { max: Maximum::OfHalf, ..RIGHT }),
+    Mutant::new("maximum-of-the-row-before", "the maximum is that of the row before")
+        .plain(&How { max: Maximum::OfTheRowBefore, ..RIGHT })
+        .on(|c| c.axis("m") > 1),
+];
 
 pub const TAIL_NOT_SUMMED: Mutant =
-    Mutant::plain("tail-not-summed", "the sum of powers leaves out the last columns beyond a multiple of 8", |c, t| {
-        plain(c, t, &How { total: add_without_tail, ..RIGHT })
-    })
-    .on(|c| !c.axis("n").is_multiple_of(8) && c.axis("n") > 8);
+    Mutant::new("tail-not-summed", "the sum of powers leaves out the last columns beyond a multiple of 8")
+        .plain(&How { total: add_without_tail, ..RIGHT })
+        .on(|c| !c.axis("n").is_multiple_of(8) && c.axis("n") > 8);
 
-pub const BASE_TWO: Mutant =
-    Mutant::plain("base-two", "2^x instead of e^x", |c, t| plain(c, t, &How { exp: |a, b| (a - b).exp2(), ..RIGHT }))
-        .on(|c| c.axis("n") > 1);
+pub const BASE_TWO: Mutant = Mutant::new("base-two", "2^x instead of e^x")
+    .plain(&How { exp: |a, b| (a - b).exp2(), ..RIGHT })
+    .on(several_classes);
 
-/// The gradient of the target alone: what a gradient check of one column does not see.
-pub const TARGET_ONLY: Mutant =
-    Mutant::plain("target-only", "the gradient is right at the target column and zero elsewhere", |c, t| {
-        plain(c, t, &How { target_only: true, ..RIGHT })
-    })
-    .on(|c| c.axis("n") > 1);
+pub const TARGET_SHIFTED: Mutant = Mutant::new("target-shifted", "one is subtracted in the column after the target")
+    .plain(&How { hot: |target, n| (target + 1) % n, ..RIGHT })
+    .on(several_classes);
 
-pub const TARGET_SHIFTED: Mutant =
-    Mutant::plain("target-shifted", "one is subtracted in the column after the target", |c, t| {
-        plain(c, t, &How { hot: |target, n| (target + 1) % n, ..RIGHT })
-    })
-    .on(|c| c.axis("n") > 1);
+pub const IGNORED_NOT_ZEROED: Mutant =
+    Mutant::new("ignored-not-zeroed", "an ignored row gets dloss * softmax, the one-hot alone is left out")
+        .plain(&How { counts: |_, _, _| true, ..RIGHT });
 
-pub const IGNORED_NOT_ZEROED: Mutant = Mutant::plain(
-    "ignored-not-zeroed",
-    "an ignored row gets dloss * softmax, the one-hot alone is left out",
-    |c, t| plain(c, t, &How { counts: |_, _, _| true, ..RIGHT }),
-);
+/// A row of one class has no gradient.
+fn several_classes(c: &Case) -> bool {
+    c.axis("n") > 1
+}
 
-pub const FIRST_CLASS_IGNORED: Mutant =
-    Mutant::plain("first-class-ignored", "a row whose target is class 0 is taken for an ignored one", |c, t| {
-        plain(c, t, &How { counts: |target, ignore, _| target != ignore && target != 0.0, ..RIGHT })
-    })
-    .on(|c| c.axis("n") > 1 && c.number("ignore") != 0.0);
+pub const CLASSES_IGNORED: &[Mutant] = &[
+    Mutant::new("first-class-ignored", "a row whose target is class 0 is taken for an ignored one")
+        .plain(&How { counts: |target, ignore, _| target != ignore && target != 0.0, ..RIGHT })
+        .on(|c| several_classes(c) && c.number("ignore") != 0.0),
+    Mutant::new("last-class-ignored", "a row whose target is the last class is taken for an ignored one")
+        .plain(&How { counts: |target, ignore, n| target != ignore && target != (n - 1) as f64, ..RIGHT })
+        .on(several_classes),
+];
 
-pub const LAST_CLASS_IGNORED: Mutant =
-    Mutant::plain("last-class-ignored", "a row whose target is the last class is taken for an ignored one", |c, t| {
-        let counts = |target: f64, ignore: f64, n: usize| target != ignore && target != (n - 1) as f64;
-        plain(c, t, &How { counts, ..RIGHT })
-    })
-    .on(|c| c.axis("n") > 1);
-
-pub const DLOSS_OF_ROW_0: Mutant = Mutant::plain(
-    "dloss-of-row-0",
-    "every row is scaled by the first row's dloss, as if the loss were a mean",
-    |c, t| plain(c, t, &How { dloss: |_| 0, ..RIGHT }),
-)
-// A row of one class has no gradient.
-.on(|c| c.axis("m") > 1 && c.axis("n") > 1);
-
-/// Not wrong, but rounding on the way.
-pub const PROBABILITIES_ROUNDED: Mutant = Mutant::plain(
-    "probabilities-rounded",
-    "p and p - 1 are rounded to the 16-bit type before they are multiplied by dloss",
-    |c, t| plain(c, t, &How { rounded: Rounded::Probabilities, ..RIGHT }),
-)
-.on(crate::mutants::shared::rounds);
+/// Of a gradient of logits against classes.
+pub const GRADIENTS: &[Mutant] = &[
+    // What a gradient check of one column does not see.
+    Mutant::new("target-only", "the gradient is right at the target column and zero elsewhere")
+        .plain(&How { target_only: true, ..RIGHT })
+        .on(several_classes),
+    TARGET_SHIFTED,
+    IGNORED_NOT_ZEROED,
+    Mutant::new("dloss-of-row-0", "every row is scaled by the first row's dloss, as if the loss were a mean")
+        .plain(&How { dloss: |_| 0, ..RIGHT })
+        .on(|c| c.axis("m") > 1 && several_classes(c)),
+    Mutant::loose(
+        "probabilities-rounded",
+        "p and p - 1 are rounded to the 16-bit type before they are multiplied by dloss",
+    )
+    .plain(&How { rounded: Rounded::Probabilities, ..RIGHT })
+    .on(shared::rounds),
+    shared::PITCH_IGNORED,
+];

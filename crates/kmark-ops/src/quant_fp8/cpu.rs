@@ -1,37 +1,18 @@
 //! Quantisation to 8-bit floats on the CPU.
 
-use super::{Blocks, largest, plain, to};
-use crate::cpu::{CpuImpl, In, Jobs, Real, each_job, naive, narrow, simd};
-use kmark_core::case::Case;
+use super::{Blocks, largest, to};
+use crate::cpu::*;
 use kmark_core::dtype::DType;
-use kmark_device::buffer::Buffers;
-use kmark_device::{Impl, Launch};
 
-pub const IMPLS: &[&dyn Impl] = &[
-    &naive(plain::right, concat!(include_str!("plain.rs"), include_str!("mod.rs"))),
-    &CpuImpl::simd("vectorised rows, all cores", include_str!("cpu.rs"), bind),
-];
-
-/// What a launch needs to find its way.
-struct Plan {
-    n: usize,
-    blocks: Blocks,
-    clamp: f32,
+/// How a block's scale follows from its largest magnitude.
+struct Format {
+    to: DType,
     largest: f32,
+    clamp: f32,
     pow2: bool,
 }
 
-impl Plan {
-    fn new(c: &Case) -> Plan {
-        Plan {
-            n: c.axis("n"),
-            blocks: Blocks::new(c),
-            clamp: c.number("clamp") as f32,
-            largest: largest(to(c)) as f32,
-            pow2: c.flag("pow2"),
-        }
-    }
-
+impl Format {
     fn scale(&self, amax: f32) -> f32 {
         // The quotient is a power of two exactly when it should be: 448 and 57344 are 7 times one.
         let scale = amax.max(self.clamp) / self.largest;
@@ -41,23 +22,23 @@ impl Plan {
     }
 }
 
-fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
-    let (plan, to) = (Plan::new(c), to(c));
+pub fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+    let (largest, clamp) = (largest(to(c)) as f32, c.number("clamp") as f32);
+    let (blocks, format) = (Blocks::new(c), Format { to: to(c), largest, clamp, pow2: c.flag("pow2") });
     let (x, q, scale) = (b.get("x"), b.get("q"), b.get("scale"));
     Box::new(move || {
-        let (n, blocks) = (plan.n, &plan.blocks);
         let (bytes, mut q, mut scale) = (x.read::<u8>(), q.write::<u8>(), scale.write::<f32>());
-        let jobs = Jobs::rows(blocks.down, blocks.rows * n);
-        let parts = jobs.ranges().zip(jobs.split(&mut q, blocks.rows * n)).zip(jobs.split(&mut scale, blocks.across));
+        let (jobs, per_band) = (Jobs::rows(blocks.down, blocks.rows * blocks.n), blocks.rows * blocks.n);
+        let parts = jobs.ranges().zip(jobs.split(&mut q, per_band)).zip(jobs.split(&mut scale, blocks.across));
         each_job(parts, |((downs, q), scale)| {
             let mut x = In::new(x.spec(), &bytes, downs.start * blocks.rows);
             simd(
                 #[inline(always)]
                 || {
                     let mut amax = vec![0.0; blocks.across];
-                    let bands = q.chunks_mut(blocks.rows * n).zip(scale.chunks_mut(blocks.across));
+                    let bands = q.chunks_mut(per_band).zip(scale.chunks_mut(blocks.across));
                     for (i, (q, scale)) in bands.enumerate() {
-                        band(&plan, &mut x, i * blocks.rows, to, q, scale, &mut amax);
+                        band(&format, &blocks, &mut x, i * blocks.rows, q, scale, &mut amax);
                     }
                 },
             )
@@ -67,18 +48,18 @@ fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
 
 /// The rows from `first` on that share scales. They are read twice: to find the scales, then from the cache.
 #[inline(always)]
-fn band(plan: &Plan, x: &mut In<f32>, first: usize, to: DType, q: &mut [u8], scale: &mut [f32], amax: &mut [f32]) {
-    let (n, columns) = (plan.n, plan.blocks.columns);
+fn band(f: &Format, blocks: &Blocks, x: &mut In<f32>, first: usize, q: &mut [u8], scale: &mut [f32], amax: &mut [f32]) {
+    let (n, columns) = (blocks.n, blocks.columns);
     amax.fill(0.0);
     for row in 0..q.len() / n {
         let (wide, _) = x.row(first + row);
         wide.chunks(columns).zip(&mut *amax).for_each(|(part, amax)| *amax = largest_magnitude(part).larger(*amax));
     }
-    scale.iter_mut().zip(amax).for_each(|(s, amax)| *s = plan.scale(*amax));
+    scale.iter_mut().zip(amax).for_each(|(s, amax)| *s = f.scale(*amax));
     for (row, q) in q.chunks_mut(n).enumerate() {
         let (wide, _) = x.row(first + row);
         for ((part, q), s) in wide.chunks(columns).zip(q.chunks_mut(columns)).zip(&*scale) {
-            quantise(part, to, q, 1.0 / s, plan.largest);
+            quantise(part, f.to, q, 1.0 / s, f.largest);
         }
     }
 }

@@ -8,11 +8,10 @@ use std::sync::Mutex;
 
 pub const ENTRY: Entry = Entry {
     op: &OP,
-    cpu: cpu::IMPLS,
+    cpu: &[&naive(&plain::RIGHT, text!("plain.rs", "mod.rs")), &vectorised(cpu::bind, text!("cpu.rs"))],
     oracle: oracle!("quant_fp8"),
-    cuda: &[&kernel!("quant_fp8", "01_row"), &kernel!("quant_fp8", "02_group"), &kernel!("quant_fp8", "03_tile")],
-    mutants: plain::MUTANTS,
-    loose: &[],
+    cuda: kernels!("quant_fp8", "01_row", "02_group", "03_tile"),
+    mutants: &[plain::MUTANTS],
 };
 
 const OP: Op = Op {
@@ -23,20 +22,14 @@ const OP: Op = Op {
         Axis { name: "n", about: "row length", tries: &[1, 32, 127, 128, 129, 257, 385, 641, 1000] },
     ],
     attrs: &[
-        Attr {
-            name: "to",
-            kind: AttrKind::OneOf(&["f8e4m3", "f8e5m2"]),
-            default: "f8e4m3",
-            about: "dtype of q; the largest values are 448 and 57344",
-        },
-        Attr {
-            name: "granularity",
-            kind: AttrKind::OneOf(&["row", "1x128", "128x128"]),
-            default: "row",
-            about: "what shares a scale: a row, 128 of a row, or 128 rows by 128 columns",
-        },
-        Attr { name: "pow2", kind: YES_NO, default: "no", about: "whether scales are rounded up to powers of two" },
-        Attr { name: "clamp", kind: AttrKind::Positive, default: "1e-12", about: "a block's max|x| is at least this" },
+        one_of("to", &["f8e4m3", "f8e5m2"], "dtype of q; the largest values are 448 and 57344"),
+        one_of(
+            "granularity",
+            &["row", "1x128", "128x128"],
+            "what shares a scale: a row, 128 of a row, or 128 rows by 128 columns",
+        ),
+        yes_no("pow2", "whether scales are rounded up to powers of two"),
+        positive("clamp", "1e-12", "a block's max|x| is at least this"),
         MEMORY,
     ],
     dtypes: &[DType::F32, DType::F16, DType::Bf16],
@@ -64,7 +57,7 @@ fn tensors(c: &Case) -> Vec<TensorSpec> {
     let tiled = c.attr("granularity") == "128x128";
     let fill = if tiled { Fill::Tiles { std: 1.0 } } else { Fill::Rows { mean: 0.0, std: 1.0, shift: 0.0 } };
     vec![
-        TensorSpec::input("x", c.dtype, &[m, n], fill).laid_out(c.attr("memory")),
+        matrix_in(c, "x", fill),
         TensorSpec::output("q", to(c), &[m, n]),
         TensorSpec::output("scale", DType::F32, &scales),
     ]
@@ -76,7 +69,7 @@ fn distinct_rows(c: &Case) -> usize {
 }
 
 fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
-    let (m, n, blocks, region) = (c.axis("m"), c.axis("n"), Blocks::new(c), Region::One(0));
+    let (m, n, blocks) = (c.axis("m"), c.axis("n"), Blocks::new(c));
     let max = largest(to(c));
     // Powers of two are exact, and so is the quotient. Otherwise scale, its inverse and the product round in f32.
     let off = if c.flag("pow2") { 0.0 } else { 4.0 * DType::F32.unit() };
@@ -85,19 +78,14 @@ fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
             let rows = down * blocks.rows..((down + 1) * blocks.rows).min(m);
             let x = inputs.take("x", rows.start * n, rows.len() * n);
             let scales: Vec<f64> = blocks.amax(&x).into_iter().map(|amax| scale(c, amax)).collect();
-            let value = |(i, x): (usize, &f64)| (x / scales[i % n / blocks.columns]).clamp(-max, max);
-            let q: Vec<f64> = x.iter().enumerate().map(value).collect();
-            let slack: Vec<f64> = q.iter().map(|q| off * q.abs()).collect();
-            sink.put(Block { tensor: "q", start: rows.start * n, expect: &q, slack: &slack, loose: &[], region });
-            let slack: Vec<f64> = scales.iter().map(|s| off * s).collect();
-            sink.put(Block {
-                tensor: "scale",
-                start: down * blocks.across,
-                expect: &scales,
-                slack: &slack,
-                loose: &[],
-                region,
-            });
+            let (mut q, mut stored) = (truth::Out::default(), truth::Out::default());
+            for (i, x) in x.iter().enumerate() {
+                let value = (x / scales[i % n / blocks.columns]).clamp(-max, max);
+                q.put(value, off * value.abs(), 0.0);
+            }
+            scales.iter().for_each(|s| stored.put(*s, off * s, 0.0));
+            q.flush(sink, "q", rows.start * n, false);
+            stored.flush(sink, "scale", down * blocks.across, false);
         }
     });
 }

@@ -1,17 +1,8 @@
 //! RMSNorm on the CPU.
 
-use super::plain;
-use crate::cpu::{CpuImpl, Job, Real, RowKernel, by_rows, naive, rms_rstd};
-use kmark_core::case::Case;
-use kmark_device::buffer::Buffers;
-use kmark_device::{Impl, Launch};
+use crate::cpu::*;
 
-pub const IMPLS: &[&dyn Impl] = &[
-    &naive(plain::right, concat!(include_str!("plain.rs"), include_str!("mod.rs"))),
-    &CpuImpl::simd("vectorised rows, all cores", include_str!("cpu.rs"), bind),
-];
-
-fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+pub fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     by_rows(c, b, &["w"], RmsNorm { eps: c.number("eps") })
 }
 
@@ -21,7 +12,7 @@ struct RmsNorm {
 
 impl RowKernel for RmsNorm {
     #[inline(always)]
-    fn run<A: Real>(&self, mut job: Job<A>) -> Vec<A> {
+    fn run<A: Real>(&self, job: &mut Job<A>) {
         let (mut x, w) = (job.input("x"), job.shared("w"));
         let (mut y, mut rstd) = (job.output("y"), job.output_if("rstd"));
         for row in 0..y.rows() {
@@ -32,6 +23,5 @@ impl RowKernel for RmsNorm {
                 rstd.put(row, 0, r);
             }
         }
-        Vec::new()
     }
 }

@@ -7,21 +7,19 @@ use crate::contract::*;
 
 pub const ENTRY: Entry = Entry {
     op: &OP,
-    cpu: cpu::IMPLS,
+    cpu: &[&naive(&plain::RIGHT, text!("plain.rs", "mod.rs")), &vectorised(cpu::bind, text!("cpu.rs"))],
     oracle: oracle!("rmsnorm"),
-    cuda: &[&kernel!("rmsnorm", "01_rows")],
-    mutants: plain::MUTANTS,
-    loose: plain::LOOSE,
+    cuda: kernels!("rmsnorm", "01_rows"),
+    mutants: &[plain::MUTANTS],
 };
 
 const OP: Op = Op {
     name: "rmsnorm",
     about: "y = x * rstd * w with rstd = 1/sqrt(mean(x^2) + eps) per row; rstd saved on request",
-    axes: MATRIX,
     attrs: &[
-        Attr { name: "w", kind: WEIGHT_DTYPES, default: "same", about: "dtype of the weight" },
-        Attr { name: "eps", kind: AttrKind::Positive, default: "1e-6", about: "added to the mean square" },
-        Attr { name: "rstd", kind: YES_NO, default: "no", about: "whether rstd is an output" },
+        dtype("w", "dtype of the weight"),
+        positive("eps", "1e-6", "added to the mean square"),
+        yes_no("rstd", "whether rstd is an output"),
         MEMORY,
     ],
     tensors,
@@ -31,15 +29,8 @@ const OP: Op = Op {
 };
 
 fn tensors(c: &Case) -> Vec<TensorSpec> {
-    let (m, n, memory) = (c.axis("m"), c.axis("n"), c.attr("memory"));
-    let mut t = vec![
-        TensorSpec::input("x", c.dtype, &[m, n], Fill::norm_rows(0.0, c.dtype)).laid_out(memory),
-        TensorSpec::input("w", c.attr_dtype("w"), &[n], Fill::Normal { mean: 1.0, std: 0.25 }),
-        TensorSpec::output("y", c.dtype, &[m, n]).laid_out(memory),
-    ];
-    if c.flag("rstd") {
-        t.push(TensorSpec::output("rstd", c.acc(), &[m]));
-    }
+    let mut t = vec![matrix_in(c, "x", Fill::norm_rows(0.0, c.dtype)), weight(c), matrix_out(c, "y")];
+    t.extend(c.flag("rstd").then(|| per_row_out(c, "rstd")));
     t
 }
 
@@ -49,7 +40,7 @@ fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
     truth::by_row(c, inputs, sink, ["y", "rstd"], |row, [y, rstd]| {
         let x = inputs.take("x", row * n, n);
         let k = sum_slack(c.acc(), truth::nonzero(&x));
-        let r = 1.0 / (truth::sum(x.iter().map(|v| v * v)) / n as f64 + eps).sqrt();
+        let r = truth::norms::rms_rstd(&x, eps);
         rstd.put(r, k * r, 0.0);
         for (x, w) in x.iter().zip(&w) {
             // Rounded on the way: x * rstd, and rstd itself.

@@ -1,26 +1,17 @@
 //! Backward of RMSNorm on the CPU.
 
-use crate::cpu::{CpuImpl, Job, Real, RowKernel, by_rows, naive, sum2};
-use crate::plain::norm_bwd;
-use kmark_core::case::Case;
-use kmark_device::buffer::Buffers;
-use kmark_device::{Impl, Launch};
+use crate::cpu::*;
 
-pub const IMPLS: &[&dyn Impl] = &[
-    &naive(norm_bwd::right, include_str!("../plain/norm_bwd.rs")),
-    &CpuImpl::simd("vectorised rows, all cores", include_str!("cpu.rs"), bind),
-];
-
-fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+pub fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     by_rows(c, b, &["w", "dw"], Backward)
 }
 
 struct Backward;
 
 impl RowKernel for Backward {
-    /// Returns the rows' part of dw.
+    /// Adds the rows' part to dw.
     #[inline(always)]
-    fn run<A: Real>(&self, mut job: Job<A>) -> Vec<A> {
+    fn run<A: Real>(&self, job: &mut Job<A>) {
         let (mut x, mut dout, mut rstd, w) = (job.input("x"), job.input("dout"), job.input("rstd"), job.shared("w"));
         let (mut dx, n) = (job.output("dx"), w.len());
         let inverse = A::from_f64(1.0 / n as f64);
@@ -36,6 +27,6 @@ impl RowKernel for Backward {
             let mean = sum2(&products, w, |p, w| p * w) * inverse;
             dx.store(row, next, [x, dout, w], |[x, dout, w]| (dout * w - x * r * mean) * r);
         }
-        dw
+        job.sums = dw;
     }
 }

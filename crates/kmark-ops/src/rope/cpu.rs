@@ -1,15 +1,7 @@
 //! Rotary position embedding on the CPU.
 
-use super::{in_place, operands, plain, rotated};
-use crate::cpu::{Ahead, CpuImpl, Job, PIECE, Real, RowKernel, Rowwise, by_acc, naive};
-use kmark_core::case::Case;
-use kmark_device::buffer::Buffers;
-use kmark_device::{Impl, Launch};
-
-pub const IMPLS: &[&dyn Impl] = &[
-    &naive(plain::right, concat!(include_str!("plain.rs"), include_str!("mod.rs"))),
-    &CpuImpl::simd("vectorised rows, all cores", include_str!("cpu.rs"), bind),
-];
+use super::{in_place, operands, rotated};
+use crate::cpu::*;
 
 /// A tensor to rotate: its rows are heads.
 struct Heads {
@@ -27,7 +19,7 @@ struct Heads {
     neox: bool,
 }
 
-fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+pub fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let (r, neox) = (rotated(c), c.attr("style") == "neox");
     let bound = |(input, output, heads)| {
         let input = (!in_place(c)).then_some(input);
@@ -45,7 +37,7 @@ fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
 impl RowKernel for Heads {
     /// A head is short, so that as many as lie adjacent go through the accumulators together.
     #[inline(always)]
-    fn run<A: Real>(&self, mut job: Job<A>) -> Vec<A> {
+    fn run<A: Real>(&self, job: &mut Job<A>) {
         let (mut out, width) = (job.output(self.output), self.width);
         let mut input = self.input.map(|name| job.input(name));
         let (cos, sin, half) = (job.shared("cos"), job.shared("sin"), self.r / 2);
@@ -63,7 +55,6 @@ impl RowKernel for Heads {
             }
             out.store_piece(row, 0, len, next, [&turned[..len]], |[v]| v);
         }
-        Vec::new()
     }
 }
 

@@ -8,11 +8,10 @@ use crate::contract::*;
 
 pub const ENTRY: Entry = Entry {
     op: &OP,
-    cpu: cpu::IMPLS,
+    cpu: &[&naive(&plain::RIGHT, text!("plain.rs", "mod.rs")), &vectorised(cpu::bind, text!("cpu.rs"))],
     oracle: oracle!("rope"),
-    cuda: &[&kernel!("rope", "01_heads")],
-    mutants: plain::MUTANTS,
-    loose: plain::LOOSE,
+    cuda: kernels!("rope", "01_heads"),
+    mutants: &[plain::MUTANTS],
 };
 
 /// Dimensions of a head that are rotated.
@@ -54,26 +53,11 @@ const OP: Op = Op {
         Axis { name: "d", about: "dimensions of a head", tries: &[2, 4, 8, 64, 6, 128] },
     ],
     attrs: &[
-        Attr {
-            name: "style",
-            kind: AttrKind::OneOf(&["neox", "interleaved"]),
-            default: "neox",
-            about: "pairs (i, i + r/2) or (2i, 2i + 1) of r rotated dimensions",
-        },
-        Attr {
-            name: "form",
-            kind: AttrKind::OneOf(&["inplace", "out"]),
-            default: "inplace",
-            about: "whether q and k are overwritten or q_out and k_out written",
-        },
-        Attr { name: "k", kind: AttrKind::OneOf(&["yes", "no"]), default: "yes", about: "whether k is rotated too" },
-        Attr {
-            name: "rotary",
-            kind: AttrKind::Count(&[0, 0, 2, 4, 8]),
-            default: "0",
-            about: "how many dimensions, the first, are rotated; 0: all",
-        },
-        Attr { name: "base", kind: AttrKind::Positive, default: "10000", about: "base of the frequencies" },
+        one_of("style", &["neox", "interleaved"], "pairs (i, i + r/2) or (2i, 2i + 1) of r rotated dimensions"),
+        one_of("form", &["inplace", "out"], "whether q and k are overwritten or q_out and k_out written"),
+        one_of("k", &["yes", "no"], "whether k is rotated too"),
+        count("rotary", "0", &[0, 0, 2, 4, 8], "how many dimensions, the first, are rotated; 0: all"),
+        positive("base", "10000", "base of the frequencies"),
         MEMORY,
     ],
     default_configs: &["1x4096x32x8x128", "1x16384x32x8x128"],
@@ -98,12 +82,11 @@ fn check(c: &Case) -> Result<(), String> {
 
 fn tensors(c: &Case) -> Vec<TensorSpec> {
     let (b, s, d, half) = (c.axis("b"), c.axis("s"), c.axis("d"), rotated(c) / 2);
-    let fill = Fill::Normal { mean: 0.0, std: 1.0 };
     let new = if in_place(c) { TensorSpec::inout } else { TensorSpec::input };
     let all = operands(c);
     let memory = c.attr("memory");
     let mut t: Vec<_> =
-        all.iter().map(|(input, _, h)| new(input, c.dtype, &[b, s, *h, d], fill).laid_out(memory)).collect();
+        all.iter().map(|(input, _, h)| new(input, c.dtype, &[b, s, *h, d], NORMAL).laid_out(memory)).collect();
     t.extend(["cos", "sin"].map(|name| TensorSpec::input(name, c.acc(), &[s, half], Fill::Derived)));
     if !in_place(c) {
         t.extend(all.iter().map(|(_, out, h)| TensorSpec::output(out, c.dtype, &[b, s, *h, d]).laid_out(memory)));
@@ -138,29 +121,24 @@ fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
     let rounding = truth::Rounding::to(c.dtype);
     for (input, output, heads) in operands(c) {
         by_rows(b * s * heads, d, |rows| {
-            // Dimensions that are not rotated are copied, exactly.
-            let mut y = inputs.take(input, rows.start * d, rows.len() * d);
-            let (mut slack, mut loose) = (vec![0.0; y.len()], vec![0.0; y.len()]);
-            for (row, first_of_row) in rows.clone().zip((0..).step_by(d)) {
-                let at = first_of_row..first_of_row + d;
-                let (y, slack, loose) = (&mut y[at.clone()], &mut slack[at.clone()], &mut loose[at]);
+            let mut out = truth::Out::default();
+            for row in rows.clone() {
+                // Dimensions that are not rotated are copied, exactly.
+                let x = inputs.take(input, row * d, d);
+                let mut y: Vec<_> = x.iter().map(|x| (*x, 0.0, 0.0)).collect();
                 let angles = row / heads % s * (r / 2);
                 for i in 0..r / 2 {
                     let (first, second) = pair(neox, r, i);
-                    let (x1, x2, cos, sin) = (y[first], y[second], cos[angles + i], sin[angles + i]);
-                    y[first] = x1 * cos - x2 * sin;
-                    y[second] = x2 * cos + x1 * sin;
-                    // Two products and their sum, each rounded.
-                    slack[first] = 2.0 * u * ((x1 * cos).abs() + (x2 * sin).abs());
-                    slack[second] = 2.0 * u * ((x2 * cos).abs() + (x1 * sin).abs());
-                    // Rounded on the way: cosine and sine, and the products.
-                    let product = |x: f64, by: f64| rounding.of(by) * x.abs() + rounding.of(x * by);
-                    loose[first] = product(x1, cos) + product(x2, sin);
-                    loose[second] = product(x2, cos) + product(x1, sin);
+                    let (x1, x2, cos, sin) = (x[first], x[second], cos[angles + i], sin[angles + i]);
+                    // Two products and their sum, each rounded. On the way: cosine and sine, and the products.
+                    let slack = |a: f64, b: f64| 2.0 * u * (a.abs() + b.abs());
+                    let loose = |x: f64, by: f64| rounding.of(by) * x.abs() + rounding.of(x * by);
+                    y[first] = (x1 * cos - x2 * sin, slack(x1 * cos, x2 * sin), loose(x1, cos) + loose(x2, sin));
+                    y[second] = (x2 * cos + x1 * sin, slack(x2 * cos, x1 * sin), loose(x2, cos) + loose(x1, sin));
                 }
+                y.into_iter().for_each(|(value, slack, loose)| out.put(value, slack, loose));
             }
-            let (start, region, loose) = (rows.start * d, Region::One(0), rounding.loose(&loose));
-            sink.put(Block { tensor: output, start, expect: &y, slack: &slack, loose, region });
+            out.flush(sink, output, rows.start * d, c.dtype.size() == 2);
         });
     }
 }

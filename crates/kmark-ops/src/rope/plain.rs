@@ -3,12 +3,8 @@
 use super::{operands, pair, rotated};
 use crate::contract::*;
 
-pub fn right(c: &Case, t: &mut Tensors) {
-    plain(c, t, &RIGHT)
-}
-
 /// What kernels get wrong, each as it is right.
-struct How {
+pub struct How {
     /// Whether pairs are those of the other style.
     other_style: bool,
     /// Of the sine.
@@ -22,7 +18,7 @@ struct How {
     rounds: bool,
 }
 
-const RIGHT: How = How {
+pub const RIGHT: How = How {
     other_style: false,
     sign: 1.0,
     position: |position, _, _| position,
@@ -31,30 +27,32 @@ const RIGHT: How = How {
     rounds: false,
 };
 
-fn plain(c: &Case, t: &mut Tensors, how: &How) {
-    let (s, d, half) = (c.axis("s"), c.axis("d"), rotated(c) / 2);
-    let (cos, sin) = (t.get("cos"), t.get("sin"));
-    let neox = (c.attr("style") == "neox") != how.other_style;
-    let round = |v: f64| if how.rounds { c.dtype.round(v) } else { v };
-    for (input, output, heads) in operands(c) {
-        let r = match input {
-            "k" if !how.turns_k => 0,
-            _ if how.turns_rest => d,
-            _ => 2 * half,
-        };
-        let mut x = t.get(input);
-        for (row, x) in x.chunks_mut(d).enumerate() {
-            let angles = (how.position)(row / heads % s, s, row % heads) * half;
-            for i in 0..r / 2 {
-                let at = angles + i % half;
-                let (cos, sin) = (round(cos[at]), round(how.sign * sin[at]));
-                let (first, second) = pair(neox, r, i);
-                let (x1, x2) = (x[first], x[second]);
-                x[first] = round(x1 * cos) - round(x2 * sin);
-                x[second] = round(x2 * cos) + round(x1 * sin);
+impl Plain for How {
+    fn run(&self, c: &Case, t: &mut Tensors) {
+        let (s, d, half) = (c.axis("s"), c.axis("d"), rotated(c) / 2);
+        let (cos, sin) = (t.get("cos"), t.get("sin"));
+        let neox = (c.attr("style") == "neox") != self.other_style;
+        let round = |v: f64| if self.rounds { c.dtype.round(v) } else { v };
+        for (input, output, heads) in operands(c) {
+            let r = match input {
+                "k" if !self.turns_k => 0,
+                _ if self.turns_rest => d,
+                _ => 2 * half,
+            };
+            let mut x = t.get(input);
+            for (row, x) in x.chunks_mut(d).enumerate() {
+                let angles = (self.position)(row / heads % s, s, row % heads) * half;
+                for i in 0..r / 2 {
+                    let at = angles + i % half;
+                    let (cos, sin) = (round(cos[at]), round(self.sign * sin[at]));
+                    let (first, second) = pair(neox, r, i);
+                    let (x1, x2) = (x[first], x[second]);
+                    x[first] = round(x1 * cos) - round(x2 * sin);
+                    x[second] = round(x2 * cos) + round(x1 * sin);
+                }
             }
+            t.put(output, x);
         }
-        t.put(output, x);
     }
 }
 
@@ -64,41 +62,32 @@ fn turns(c: &Case) -> bool {
 }
 
 pub const MUTANTS: &[Mutant] = &[
-    Mutant::plain("styles-swapped", "neox pairs where interleaved ones are asked for, and the reverse", |c, t| {
-        plain(c, t, &How { other_style: true, ..RIGHT })
-    })
-    // A single pair is the same in both.
-    .on(|c| turns(c) && rotated(c) > 2),
-    Mutant::plain("turned-backwards", "the sine has the wrong sign", |c, t| plain(c, t, &How { sign: -1.0, ..RIGHT }))
+    Mutant::new("styles-swapped", "neox pairs where interleaved ones are asked for, and the reverse")
+        .plain(&How { other_style: true, ..RIGHT })
+        // A single pair is the same in both.
+        .on(|c| turns(c) && rotated(c) > 2),
+    Mutant::new("turned-backwards", "the sine has the wrong sign").plain(&How { sign: -1.0, ..RIGHT }).on(turns),
+    Mutant::new("position-off-by-one", "each position takes the angles of the next")
+        .plain(&How { position: |position, s, _| (position + 1) % s, ..RIGHT })
         .on(turns),
-    Mutant::plain("position-off-by-one", "each position takes the angles of the next", |c, t| {
-        plain(c, t, &How { position: |position, s, _| (position + 1) % s, ..RIGHT })
-    })
-    .on(turns),
-    Mutant::plain("head-for-position", "the angles are those of the head's number", |c, t| {
-        plain(c, t, &How { position: |_, s, head| head % s, ..RIGHT })
-    })
-    .on(turns),
-    Mutant::plain("k-not-turned", "k is left as it is", |c, t| plain(c, t, &How { turns_k: false, ..RIGHT }))
+    Mutant::new("head-for-position", "the angles are those of the head's number")
+        .plain(&How { position: |_, s, head| head % s, ..RIGHT })
+        .on(turns),
+    Mutant::new("k-not-turned", "k is left as it is")
+        .plain(&How { turns_k: false, ..RIGHT })
         .on(|c| turns(c) && c.flag("k")),
-    Mutant::plain("rest-turned-too", "all dimensions are turned, those behind the rotary part as well", |c, t| {
-        plain(c, t, &How { turns_rest: true, ..RIGHT })
-    })
-    .on(|c| turns(c) && rotated(c) < c.axis("d") && c.axis("d").is_multiple_of(2)),
+    Mutant::new("rest-turned-too", "all dimensions are turned, those behind the rotary part as well")
+        .plain(&How { turns_rest: true, ..RIGHT })
+        .on(|c| turns(c) && rotated(c) < c.axis("d") && c.axis("d").is_multiple_of(2)),
     Mutant {
         // In place, a row that is not turned may stay where it is.
         applies: |c| c.attr("memory") == "strided" && c.axis("b") * c.axis("hq") * c.axis("s") > 1 && turns(c),
         ..shared::PITCH_IGNORED
     },
+    Mutant::loose("products-rounded", "cosines, sines and the four products are rounded to the 16-bit type")
+        .plain(&How { rounds: true, ..RIGHT })
+        .on(|c| {
+            let turned = c.axis("b") * (c.axis("s") - 1) * c.axis("hq") * rotated(c);
+            c.dtype.size() == 2 && turned >= 512
+        }),
 ];
-
-/// Right, but rounding on the way.
-pub const LOOSE: &[Mutant] = &[Mutant::plain(
-    "products-rounded",
-    "cosines, sines and the four products are rounded to the 16-bit type",
-    |c, t| plain(c, t, &How { rounds: true, ..RIGHT }),
-)
-.on(|c| {
-    let turned = c.axis("b") * (c.axis("s") - 1) * c.axis("hq") * rotated(c);
-    c.dtype.size() == 2 && turned >= 512
-})];

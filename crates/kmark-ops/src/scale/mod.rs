@@ -5,8 +5,13 @@ mod plain;
 
 use crate::contract::*;
 
-pub const ENTRY: Entry =
-    Entry { op: &OP, cpu: cpu::IMPLS, oracle: oracle!("scale"), cuda: &[], mutants: plain::MUTANTS, loose: &[] };
+pub const ENTRY: Entry = Entry {
+    op: &OP,
+    cpu: &[&naive(&plain::RIGHT, text!("plain.rs")), &vectorised(cpu::bind, text!("cpu.rs"))],
+    oracle: oracle!("scale"),
+    cuda: &[],
+    mutants: &[plain::MUTANTS],
+};
 
 const OP: Op = Op {
     name: "scale",
@@ -19,11 +24,10 @@ const OP: Op = Op {
 };
 
 fn tensors(c: &Case) -> Vec<TensorSpec> {
-    let (shape, memory) = ([c.axis("m"), c.axis("n")], c.attr("memory"));
     vec![
-        TensorSpec::input("x", c.dtype, &shape, Fill::norm_rows(0.0, c.dtype)).laid_out(memory),
+        matrix_in(c, "x", Fill::norm_rows(0.0, c.dtype)),
         TensorSpec::input("a", c.dtype, &[1], Fill::Normal { mean: 1.5, std: 0.1 }),
-        TensorSpec::output("y", c.dtype, &shape).laid_out(memory),
+        matrix_out(c, "y"),
     ]
 }
 

@@ -1,17 +1,8 @@
 //! Softmax on the CPU.
 
-use crate::cpu::{Ahead, CpuImpl, Job, Real, RowKernel, by_rows, exp_sum, naive};
-use crate::plain::softmax;
-use kmark_core::case::Case;
-use kmark_device::buffer::Buffers;
-use kmark_device::{Impl, Launch};
+use crate::cpu::*;
 
-pub const IMPLS: &[&dyn Impl] = &[
-    &naive(softmax::right, include_str!("../plain/softmax.rs")),
-    &CpuImpl::simd("vectorised rows, all cores", include_str!("cpu.rs"), bind),
-];
-
-fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+pub fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     by_rows(c, b, &[], Softmax)
 }
 
@@ -19,7 +10,7 @@ struct Softmax;
 
 impl RowKernel for Softmax {
     #[inline(always)]
-    fn run<A: Real>(&self, mut job: Job<A>) -> Vec<A> {
+    fn run<A: Real>(&self, job: &mut Job<A>) {
         let (mut x, mut y) = (job.input("x"), job.output("y"));
         let mut powers = Vec::new();
         for row in 0..y.rows() {
@@ -28,6 +19,5 @@ impl RowKernel for Softmax {
             let inverse = A::ONE / exp_sum(x, next, &mut powers);
             y.store(row, Ahead::NOTHING, [&powers], |[p]| p * inverse);
         }
-        Vec::new()
     }
 }

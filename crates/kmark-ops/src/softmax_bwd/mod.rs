@@ -1,27 +1,25 @@
 //! Backward of softmax, from its saved output.
 
 mod cpu;
-mod mutants;
 
 use crate::contract::*;
+use crate::plain::softmax::{self, How, RIGHT, Rounded};
 use kmark_core::inputs;
 
 pub const ENTRY: Entry = Entry {
     op: &OP,
-    cpu: cpu::IMPLS,
+    cpu: &[&naive(&softmax::RIGHT, softmax::SOURCE), &vectorised(cpu::bind, text!("cpu.rs"))],
     oracle: oracle!("softmax_bwd"),
-    cuda: &[&kernel!("softmax_bwd", "01_rows")],
-    mutants: mutants::MUTANTS,
-    loose: mutants::LOOSE,
+    cuda: kernels!("softmax_bwd", "01_rows"),
+    mutants: &[MUTANTS],
 };
 
 const OP: Op = Op {
     name: "softmax-bwd",
     about: "dx = y * (dy - sum(dy * y)) per row, y as softmax saved it",
-    axes: MATRIX,
     attrs: &[MEMORY],
-    distinct_rows: Some(distinct_rows),
-    tensors,
+    distinct_rows: Some(|c| c.axis("m")),
+    tensors: |c| vec![matrix_in(c, "y", Fill::Derived), matrix_in(c, "dy", NORMAL), matrix_out(c, "dx")],
     // Product and sum; difference and product.
     cost: |c, tensors| Cost::of(tensors, 4 * rows_by_columns(c)),
     derive,
@@ -29,15 +27,6 @@ const OP: Op = Op {
     oracle,
     ..Op::NEW
 };
-
-fn tensors(c: &Case) -> Vec<TensorSpec> {
-    let (shape, memory) = ([c.axis("m"), c.axis("n")], c.attr("memory"));
-    vec![
-        TensorSpec::input("y", c.dtype, &shape, Fill::Derived).laid_out(memory),
-        TensorSpec::input("dy", c.dtype, &shape, Fill::Normal { mean: 0.0, std: 1.0 }).laid_out(memory),
-        TensorSpec::output("dx", c.dtype, &shape).laid_out(memory),
-    ]
-}
 
 /// The softmax of logits that are no tensor of this op, but distributed as those of the forward op are.
 fn derive(c: &Case, _: &str, _: &View, rows: Range<usize>, out: &mut [f64]) {
@@ -47,10 +36,6 @@ fn derive(c: &Case, _: &str, _: &View, rows: Range<usize>, out: &mut [f64]) {
     for row in out.chunks_mut(n) {
         row.copy_from_slice(&truth::softmax(row).p);
     }
-}
-
-fn distinct_rows(c: &Case) -> usize {
-    c.axis("m")
 }
 
 fn invariants(c: &Case) -> Vec<Invariant> {
@@ -75,3 +60,28 @@ fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
         }
     });
 }
+
+const MUTANTS: &[Mutant] = &[
+    Mutant::new("dot-missing", "dx = y * dy, the diagonal of the Jacobian alone").plain(&How { dot: |_| 0.0, ..RIGHT }),
+    Mutant {
+        about: "the sum leaves out the last columns beyond a multiple of 8",
+        spoil: Spoil::Plain(&How { dot: softmax::add_without_tail, ..RIGHT }),
+        ..softmax::TAIL_NOT_SUMMED
+    },
+    Mutant::new(
+        "small-values-flushed",
+        "gradients below 1e-4 become zero, which a fixed tolerance of 1e-2 does not see",
+    )
+    .of(|right, _, b| edited(right, b, "dx", |dx| dx.iter_mut().filter(|v| v.abs() < 1e-4).for_each(|v| *v = 0.0)))
+    .on(|c| c.axis("n") > 100),
+    shared::PITCH_IGNORED,
+    Mutant::loose("dot-in-half", "the sum is rounded to the 16-bit type before it is subtracted")
+        .plain(&How { rounded: Rounded::Dot, ..RIGHT })
+        .on(shared::rounds),
+    Mutant::loose(
+        "products-rounded",
+        "each dy * y is rounded to the 16-bit type, in the sum and before the difference",
+    )
+    .plain(&How { rounded: Rounded::Products, ..RIGHT })
+    .on(shared::rounds),
+];

@@ -1,44 +1,29 @@
 //! Softmax and its backward in one: y is never rounded and never leaves the kernel.
 
 mod cpu;
-mod mutants;
 
 use crate::contract::*;
+use crate::plain::softmax::{self, How, RIGHT, Rounded};
 
 pub const ENTRY: Entry = Entry {
     op: &OP,
-    cpu: cpu::IMPLS,
+    cpu: &[&naive(&softmax::RIGHT, softmax::SOURCE), &vectorised(cpu::bind, text!("cpu.rs"))],
     oracle: oracle!("softmax_fwd_bwd"),
-    cuda: &[&kernel!("softmax_fwd_bwd", "01_rows")],
-    mutants: mutants::MUTANTS,
-    loose: mutants::LOOSE,
+    cuda: kernels!("softmax_fwd_bwd", "01_rows"),
+    mutants: &[MUTANTS, softmax::MAXIMA],
 };
 
 const OP: Op = Op {
     name: "softmax-fwd-bwd",
     about: "dx = y * (dy - sum(dy * y)) with y = softmax(x) per row, y not rounded",
-    axes: MATRIX,
     attrs: &[MEMORY],
-    tensors,
+    tensors: |c| vec![matrix_in(c, "x", Fill::logits(c.dtype)), matrix_in(c, "dy", NORMAL), matrix_out(c, "dx")],
     // The five of softmax and the four of its backward.
     cost: |c, tensors| Cost::of(tensors, 9 * rows_by_columns(c)),
-    invariants,
+    invariants: |_| vec![Invariant::RowSum { tensor: "dx", to: 0.0 }],
     oracle,
     ..Op::NEW
 };
-
-fn tensors(c: &Case) -> Vec<TensorSpec> {
-    let shape = [c.axis("m"), c.axis("n")];
-    vec![
-        TensorSpec::input("x", c.dtype, &shape, Fill::logits(c.dtype)).laid_out(c.attr("memory")),
-        TensorSpec::input("dy", c.dtype, &shape, Fill::Normal { mean: 0.0, std: 1.0 }).laid_out(c.attr("memory")),
-        TensorSpec::output("dx", c.dtype, &shape).laid_out(c.attr("memory")),
-    ]
-}
-
-fn invariants(_: &Case) -> Vec<Invariant> {
-    vec![Invariant::RowSum { tensor: "dx", to: 0.0 }]
-}
 
 fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
     let (n, rounding) = (c.axis("n"), truth::Rounding::to(c.dtype));
@@ -60,3 +45,13 @@ fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
         }
     });
 }
+
+const MUTANTS: &[Mutant] = &[
+    softmax::TAIL_NOT_SUMMED,
+    softmax::BASE_TWO,
+    Mutant::new("forward-only", "y * dy, the diagonal of the Jacobian alone").plain(&How { dot: |_| 0.0, ..RIGHT }),
+    shared::PITCH_IGNORED,
+    Mutant::loose("y-rounded", "y is rounded to the 16-bit type between forward and backward")
+        .plain(&How { rounded: Rounded::Probabilities, ..RIGHT })
+        .on(shared::rounds),
+];

@@ -1,18 +1,10 @@
 //! Memory traffic on the CPU.
 
-use super::{CHUNK, plain};
-use crate::cpu::{CpuImpl, In, Jobs, Out, PIECE, Real, by_acc, each_job, naive, simd, streams, sum};
-use kmark_core::case::Case;
-use kmark_device::buffer::{Buffer, Buffers};
+use super::CHUNK;
+use crate::cpu::*;
 use kmark_device::cpu::cache::{stream_copy, stream_fence};
-use kmark_device::{Impl, Launch};
 
-pub const IMPLS: &[&dyn Impl] = &[
-    &naive(plain::right, concat!(include_str!("plain.rs"), include_str!("mod.rs"))),
-    &CpuImpl::simd("streaming stores, all cores", include_str!("cpu.rs"), bind),
-];
-
-fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+pub fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     let (n, kind) = (c.axis("n"), c.attr("kind").to_string());
     if kind == "read" {
         let (x, sums) = (b.get("x"), b.get("sums"));
@@ -101,7 +93,7 @@ mod tests {
                 let axes = [("n".to_string(), 1_500_001)].into_iter().collect();
                 let attrs = [("kind".to_string(), kind.to_string())].into_iter().collect();
                 let case = super::super::ENTRY.op.case(dtype, &axes, &attrs, DEFAULT_SEED).unwrap();
-                for imp in super::IMPLS {
+                for imp in super::super::ENTRY.cpu {
                     let v = verify(&Cpu::new("test"), super::super::ENTRY.op, *imp, &case).unwrap();
                     assert!(v.ok(), "{} {}: {:?}", case.id, imp.name(), v.problems);
                 }

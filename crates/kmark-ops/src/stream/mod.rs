@@ -7,11 +7,13 @@ use crate::contract::*;
 
 pub const ENTRY: Entry = Entry {
     op: &OP,
-    cpu: cpu::IMPLS,
+    cpu: &[
+        &naive(&plain::RIGHT, text!("plain.rs", "mod.rs")),
+        &CpuImpl { about: "streaming stores, all cores", ..vectorised(cpu::bind, text!("cpu.rs")) },
+    ],
     oracle: oracle!("stream"),
-    cuda: &[&kernel!("stream", "01_plain"), &kernel!("stream", "02_wide"), &kernel!("stream", "03_short")],
-    mutants: plain::MUTANTS,
-    loose: &[],
+    cuda: kernels!("stream", "01_plain", "02_wide", "03_short"),
+    mutants: &[plain::MUTANTS],
 };
 
 /// Elements to each sum of kind `read`: enough that the sums are no traffic, few enough that one lost vector shows.
@@ -21,12 +23,7 @@ const OP: Op = Op {
     name: "stream",
     about: "copy: y = x; read: one sum of x per 65536 elements; write: y = s; triad: y = a + s * b",
     axes: &[Axis { name: "n", about: "elements", tries: &[] }],
-    attrs: &[Attr {
-        name: "kind",
-        kind: AttrKind::OneOf(&["copy", "read", "write", "triad"]),
-        default: "copy",
-        about: "pattern of traffic",
-    }],
+    attrs: &[one_of("kind", &["copy", "read", "write", "triad"], "pattern of traffic")],
     default_configs: &["16777216", "67108864"],
     tensors,
     cost,
@@ -57,29 +54,26 @@ fn cost(c: &Case, tensors: &[TensorSpec]) -> Cost {
 }
 
 fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
-    let (n, u, region) = (c.axis("n"), c.acc().unit(), Region::One(0));
+    let (n, u, kind) = (c.axis("n"), c.acc().unit(), c.attr("kind"));
     by_blocks(n, CHUNK, |at| {
-        let take = |name| inputs.take(name, at.start, at.len());
-        let put = |expect: &[f64], slack: &[f64]| {
-            sink.put(Block { tensor: "y", start: at.start, expect, slack, loose: &[], region });
-        };
-        match c.attr("kind") {
-            "copy" => put(&take("x"), &vec![0.0; at.len()]),
-            "write" => put(&vec![inputs.all("s")[0]; at.len()], &vec![0.0; at.len()]),
+        let (take, mut out) = (|name| inputs.take(name, at.start, at.len()), truth::Out::default());
+        match kind {
+            "copy" => take("x").iter().for_each(|x| out.put(*x, 0.0, 0.0)),
+            "write" => vec![inputs.all("s")[0]; at.len()].iter().for_each(|s| out.put(*s, 0.0, 0.0)),
             "read" => {
                 let x = take("x");
                 let size: f64 = x.iter().map(|v| v.abs()).sum();
-                let (sum, slack) = ([truth::sum(x.iter().copied())], [size * sum_slack(c.acc(), x.len())]);
-                let start = at.start / CHUNK;
-                sink.put(Block { tensor: "sums", start, expect: &sum, slack: &slack, loose: &[], region });
+                out.put(truth::sum(x.iter().copied()), size * sum_slack(c.acc(), x.len()), 0.0);
             }
             _ => {
-                let (a, b, s) = (take("a"), take("b"), inputs.all("s")[0]);
-                let y: Vec<f64> = a.iter().zip(&b).map(|(a, b)| a + s * b).collect();
-                // The product is rounded unless it is fused, then the sum.
-                let slack: Vec<f64> = y.iter().zip(&b).map(|(y, b)| u * ((s * b).abs() + y.abs())).collect();
-                put(&y, &slack);
+                let s = inputs.all("s")[0];
+                for (a, b) in take("a").iter().zip(take("b")) {
+                    // The product is rounded unless it is fused, then the sum.
+                    out.put(a + s * b, u * ((s * b).abs() + (a + s * b).abs()), 0.0);
+                }
             }
         }
+        let (tensor, start) = if kind == "read" { ("sums", at.start / CHUNK) } else { ("y", at.start) };
+        out.flush(sink, tensor, start, false);
     });
 }

@@ -1,17 +1,8 @@
 //! SwiGLU on the CPU.
 
-use super::plain;
-use crate::cpu::{CpuImpl, Job, PIECE, Real, RowKernel, by_rows, naive, sigmoid};
-use kmark_core::case::Case;
-use kmark_device::buffer::Buffers;
-use kmark_device::{Impl, Launch};
+use crate::cpu::*;
 
-pub const IMPLS: &[&dyn Impl] = &[
-    &naive(plain::right, concat!(include_str!("plain.rs"), include_str!("mod.rs"))),
-    &CpuImpl::simd("vectorised rows, all cores", include_str!("cpu.rs"), bind),
-];
-
-fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+pub fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     by_rows(c, b, &[], SwiGlu { n: c.axis("n"), packed: c.attr("form") == "packed" })
 }
 
@@ -22,7 +13,7 @@ struct SwiGlu {
 
 impl RowKernel for SwiGlu {
     #[inline(always)]
-    fn run<A: Real>(&self, mut job: Job<A>) -> Vec<A> {
+    fn run<A: Real>(&self, job: &mut Job<A>) {
         let (mut gate, mut up, up_at) = match self.packed {
             true => (job.input("x"), job.input("x"), self.n),
             false => (job.input("gate"), job.input("up"), 0),
@@ -32,17 +23,13 @@ impl RowKernel for SwiGlu {
             for at in (0..self.n).step_by(PIECE) {
                 let len = PIECE.min(self.n - at);
                 let ((gate, next), (up, _)) = (gate.piece(row, at, len), up.piece(row, up_at + at, len));
-                y.store_piece(
-                    row,
-                    at,
-                    len,
-                    next,
-                    [gate, up],
-                    #[inline(always)]
-                    |[gate, up]| gate * sigmoid(gate) * up,
-                );
+                y.store_piece(row, at, len, next, [gate, up], gated);
             }
         }
-        Vec::new()
     }
+}
+
+#[inline(always)]
+fn gated<A: Real>([gate, up]: [A; 2]) -> A {
+    gate * sigmoid(gate) * up
 }

@@ -7,24 +7,17 @@ use crate::contract::*;
 
 pub const ENTRY: Entry = Entry {
     op: &OP,
-    cpu: cpu::IMPLS,
+    cpu: &[&naive(&plain::RIGHT, text!("plain.rs", "mod.rs")), &vectorised(cpu::bind, text!("cpu.rs"))],
     oracle: oracle!("swiglu"),
-    cuda: &[&kernel!("swiglu", "01_vectors")],
-    mutants: plain::MUTANTS,
-    loose: plain::LOOSE,
+    cuda: kernels!("swiglu", "01_vectors"),
+    mutants: &[plain::MUTANTS],
 };
 
 const OP: Op = Op {
     name: "swiglu",
     about: "y = gate * sigmoid(gate) * up; packed: gate and up are the first and the last n columns of x",
-    axes: MATRIX,
     attrs: &[
-        Attr {
-            name: "form",
-            kind: AttrKind::OneOf(&["separate", "packed"]),
-            default: "separate",
-            about: "whether gate and up are tensors of their own or halves of one",
-        },
+        one_of("form", &["separate", "packed"], "whether gate and up are tensors of their own or halves of one"),
         MEMORY,
     ],
     default_configs: &["2048x11008", "8192x14336"],
@@ -36,13 +29,9 @@ const OP: Op = Op {
 };
 
 fn tensors(c: &Case) -> Vec<TensorSpec> {
-    let (m, n, memory) = (c.axis("m"), c.axis("n"), c.attr("memory"));
-    // The large rows hold gates on both sides whose exponential f32 does not hold.
-    let input = |name, n| TensorSpec::input(name, c.dtype, &[m, n], Fill::Rows { mean: 0.0, std: 2.0, shift: 0.0 });
-    let mut t =
-        if c.attr("form") == "packed" { vec![input("x", 2 * n)] } else { vec![input("gate", n), input("up", n)] };
-    t.push(TensorSpec::output("y", c.dtype, &[m, n]));
-    t.into_iter().map(|t| t.laid_out(memory)).collect()
+    let mut t = truth::gate_and_up_tensors(c);
+    t.push(matrix_out(c, "y"));
+    t
 }
 
 fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {

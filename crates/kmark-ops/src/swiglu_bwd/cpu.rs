@@ -1,17 +1,8 @@
 //! Backward of SwiGLU on the CPU.
 
-use super::plain;
-use crate::cpu::{CpuImpl, Job, PIECE, Real, RowKernel, by_rows, naive, sigmoid};
-use kmark_core::case::Case;
-use kmark_device::buffer::Buffers;
-use kmark_device::{Impl, Launch};
+use crate::cpu::*;
 
-pub const IMPLS: &[&dyn Impl] = &[
-    &naive(plain::right, concat!(include_str!("plain.rs"), include_str!("mod.rs"))),
-    &CpuImpl::simd("vectorised rows, all cores", include_str!("cpu.rs"), bind),
-];
-
-fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
+pub fn bind(c: &Case, b: &Buffers) -> Box<dyn Launch> {
     by_rows(c, b, &[], Backward { n: c.axis("n"), packed: c.attr("form") == "packed" })
 }
 
@@ -23,7 +14,7 @@ struct Backward {
 impl RowKernel for Backward {
     /// The sigmoid of a piece is computed once for both gradients.
     #[inline(always)]
-    fn run<A: Real>(&self, mut job: Job<A>) -> Vec<A> {
+    fn run<A: Real>(&self, job: &mut Job<A>) {
         let mut dy = job.input("dy");
         // Packed, up lies behind gate in one tensor, and dup behind dgate.
         let (mut gate, mut up, mut outs, up_at) = match self.packed {
@@ -44,6 +35,5 @@ impl RowKernel for Backward {
                 outs[last].store_piece(row, up_at + at, len, up_next, [gate, dy, s], |[gate, dy, s]| dy * gate * s);
             }
         }
-        Vec::new()
     }
 }

@@ -3,21 +3,21 @@
 
 pub mod backward;
 pub mod dense;
-mod paged;
+pub mod paged;
 mod rounding;
 
-pub use paged::Pages;
-use rounding::{Column, Rounding};
+use rounding::Column;
 
 use super::product::dot;
-use super::{ragged, sum};
+use super::{Out, Rounding, ragged, sum};
+use crate::words::{NORMAL, count, one_of, size, yes_no};
 use kmark_core::case::Case;
 use kmark_core::cost::Cost;
 use kmark_core::dtype::DType;
 use kmark_core::fill::{Fill, row_scale, slot};
-use kmark_core::gate::{Block, Region, Sink, sum_slack};
+use kmark_core::gate::{Sink, sum_slack};
 use kmark_core::inputs::values;
-use kmark_core::op::{Attr, AttrKind, YES_NO};
+use kmark_core::op::{Attr, AttrKind};
 use kmark_core::tensor::{TensorSpec, View};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -69,7 +69,7 @@ pub fn no_integers(_: &str) -> Vec<i64> {
 pub type MakeGeometry = fn(&Case, Ints) -> Geometry;
 
 /// An op that attends. What is large takes its geometry as a [`MakeGeometry`], so that it is built once for all ops.
-pub trait Attends: 'static {
+pub trait Attends: Sized + 'static {
     fn geometry(c: &Case, ints: Ints) -> Geometry;
 }
 
@@ -82,12 +82,10 @@ pub fn masked(seqs: &[Seq], causal: bool, window: usize) -> Visible {
         let end = keys as isize;
         let at = i as isize + end - queries as isize;
         let w = window as isize;
-        let high = if causal {
-            at + 1
-        } else if window > 0 {
-            at + w
-        } else {
-            end
+        let high = match (causal, window) {
+            (true, _) => at + 1,
+            (false, 0) => end,
+            _ => at + w,
         };
         let low = if window > 0 { at + 1 - w } else { 0 };
         let (low, high) = (low.clamp(0, end), high.clamp(0, end));
@@ -199,15 +197,8 @@ pub fn weigh(q: &[f64], k: &Rows, keys: Range<usize>, scale: f64, acc: DType) ->
     Some(Weights { p, lse: max + total.ln(), off, key_rms, spread: scale * norm(q) * key_rms })
 }
 
-/// Rows of the output that belong to a query: what is expected, slack, and what rounding on the way adds to it.
-struct Output {
-    o: Vec<f64>,
-    slack: Vec<f64>,
-    loose: Vec<f64>,
-}
-
 /// One row of the output. `q` is the query where values are the first columns of the keys, and empty elsewhere.
-fn attend(w: &Weights, v: &Rows, keys: Range<usize>, c: &Case, q: &[f64], scale: f64) -> Output {
+fn attend(w: &Weights, v: &Rows, keys: Range<usize>, c: &Case, q: &[f64], scale: f64) -> Out {
     let zeros = || vec![0.0; v.width];
     let (mut o, mut pv2, mut p2v2, mut p2v) = (zeros(), zeros(), zeros(), zeros());
     for (p, j) in w.p.iter().zip(keys) {
@@ -220,10 +211,14 @@ fn attend(w: &Weights, v: &Rows, keys: Range<usize>, c: &Case, q: &[f64], scale:
         }
     }
     let p2 = w.p.iter().map(|p| p * p).sum();
-    let (q_norm, rounding) = (norm(q).max(f64::MIN_POSITIVE), Rounding::of(c.dtype));
-    let column = |d: usize| {
+    let (q_norm, rounding) = (norm(q).max(f64::MIN_POSITIVE), Rounding::to(c.dtype));
+    // By Jensen, the mean of |v| under p is at most the root of the mean of its square. An error of the exponents moves
+    // the output by its covariance with the values.
+    let sums = sum_slack(c.acc(), w.p.len());
+    let mut out = Out::default();
+    for d in 0..v.width {
         let q = q.get(d).map_or(0.0, |q| q.abs());
-        Column {
+        let x = Column {
             o: o[d],
             pv2: pv2[d],
             p2v2: p2v2[d],
@@ -234,23 +229,21 @@ fn attend(w: &Weights, v: &Rows, keys: Range<usize>, c: &Case, q: &[f64], scale:
             spread: w.spread,
             q_part: q / q_norm,
             q_scaled: scale * q,
-        }
-    };
-    // By Jensen, the mean of |v| under p is at most the root of the mean of its square. An error of the exponents moves
-    // the output by its covariance with the values.
-    let sums = sum_slack(c.acc(), w.p.len());
-    let tight = |x: Column| x.weights(rounding) + sums * x.pv2.sqrt() + w.off * x.deviation();
-    let slack = (0..v.width).map(|d| tight(column(d))).collect();
-    let loose =
-        if rounding.unit > 0.0 { (0..v.width).map(|d| column(d).on_the_way(rounding)).collect() } else { Vec::new() };
-    Output { o, slack, loose }
+        };
+        let tight = x.weights(rounding) + sums * x.pv2.sqrt() + w.off * x.deviation();
+        out.put_in(region(w.p.len()), o[d], tight, x.on_the_way(rounding));
+    }
+    out
+}
+
+fn region(keys: usize) -> u8 {
+    u8::from(keys > FEW_KEYS)
 }
 
 /// Output `o` and, if the case has it, `lse`. A row without keys is 0 and minus infinity.
 pub fn forward(geometry: MakeGeometry, c: &Case, inputs: &View, sink: &dyn Sink) {
     let geo = geometry(c, &|name| inputs.all(name).iter().map(|v| *v as i64).collect());
     let [q_name, k_name, v_name] = geo.tensors;
-    let with_lse = c.flag("lse");
     geo.each_head(|s, kv_head| {
         let Seq { queries, keys } = geo.seqs[s];
         let k = Rows::gather(inputs, k_name, geo.dk, keys, |j| (geo.k_row)(s, j, kv_head));
@@ -261,46 +254,35 @@ pub fn forward(geometry: MakeGeometry, c: &Case, inputs: &View, sink: &dyn Sink)
             let keys = (geo.visible)(s, i);
             let q = inputs.take(q_name, row * geo.dk, geo.dk);
             let weights = weigh(&q, &k, keys.clone(), geo.scale, c.acc());
-            let region = Region::One(u8::from(keys.len() > FEW_KEYS));
             let shared = if k_name == v_name { q.as_slice() } else { &[] };
-            let Output { o, slack, loose } = match &weights {
-                Some(w) => attend(w, &v, keys, c, shared, geo.scale),
-                None => Output { o: vec![0.0; geo.dv], slack: vec![0.0; geo.dv], loose: Vec::new() },
-            };
-            sink.put(Block { tensor: "o", start: row * geo.dv, expect: &o, slack: &slack, loose: &loose, region });
-            if with_lse {
-                let (lse, slack) = match &weights {
-                    Some(w) => {
-                        (w.lse, w.off + sum_slack(c.acc(), w.p.len()) + 4.0 * c.acc().unit() * (1.0 + w.lse.abs()))
-                    }
-                    None => (f64::NEG_INFINITY, 0.0),
-                };
-                sink.put(Block { tensor: "lse", start: at, expect: &[lse], slack: &[slack], loose: &[], region });
+            let (mut o, mut lse) = (Out::default(), Out::default());
+            match &weights {
+                Some(w) => {
+                    o = attend(w, &v, keys, c, shared, geo.scale);
+                    let slack = w.off + sum_slack(c.acc(), w.p.len()) + 4.0 * c.acc().unit() * (1.0 + w.lse.abs());
+                    lse.put_in(region(w.p.len()), w.lse, slack, 0.0);
+                }
+                None => {
+                    (0..geo.dv).for_each(|_| o.put(0.0, 0.0, 0.0));
+                    lse.put(f64::NEG_INFINITY, 0.0, 0.0);
+                }
+            }
+            o.flush(sink, "o", row * geo.dv, c.dtype.size() == 2);
+            if c.flag("lse") {
+                lse.flush(sink, "lse", at, false);
             }
         });
     });
 }
 
-pub const WINDOW: Attr = Attr {
-    name: "window",
-    kind: AttrKind::Count(&[0, 0, 1, 20]),
-    default: "0",
-    about: "newest keys that a query sees; 0: all",
-};
+pub const WINDOW: Attr = count("window", "0", &[0, 0, 1, 20], "newest keys that a query sees; 0: all");
 pub const SCALE: Attr =
     Attr { name: "scale", kind: AttrKind::Scale, default: "auto", about: "of the logits; auto: 1/sqrt(d)" };
-pub const LSE: Attr = Attr { name: "lse", kind: YES_NO, default: "no", about: "whether lse is an output" };
-
-pub const LENGTHS: Attr = Attr {
-    name: "lengths",
-    kind: AttrKind::OneOf(&["equal", "ragged"]),
-    default: "equal",
-    about: "of the sequences: all full, or of any length, one of them empty",
-};
-pub const QUERIES: Attr =
-    Attr { name: "q", kind: AttrKind::Size(&[1, 1, 2, 5]), default: "1", about: "query tokens of a sequence" };
-pub const PAGE: Attr =
-    Attr { name: "page", kind: AttrKind::Size(&[1, 2, 16, 128]), default: "64", about: "tokens in a page" };
+pub const LSE: Attr = yes_no("lse", "whether lse is an output");
+pub const LENGTHS: Attr =
+    one_of("lengths", &["equal", "ragged"], "of the sequences: all full, or of any length, one of them empty");
+pub const QUERIES: Attr = size("q", "1", &[1, 1, 2, 5], "query tokens of a sequence");
+pub const PAGE: Attr = size("page", "64", &[1, 2, 16, 128], "tokens in a page");
 
 /// Lengths of `count` sequences as attribute `lengths` says.
 pub fn lengths(c: &Case, count: usize, longest: usize) -> Vec<usize> {
@@ -314,6 +296,17 @@ pub fn check(c: &Case, what: &str, count: usize) -> Result<(), String> {
         return Err(format!("{hq} query heads cannot share {hkv} key heads"));
     }
     if count > 1 << 26 { Err(format!("{count} {what} are more than any machine can hold")) } else { Ok(()) }
+}
+
+/// Of the logits, for heads of size `d`.
+pub fn scale(c: &Case) -> f64 {
+    c.scale(1.0 / (c.axis("d") as f64).sqrt())
+}
+
+/// q, k and v, the last two of one shape.
+pub fn inputs(c: &Case, queries: &[usize], keys: &[usize]) -> Vec<TensorSpec> {
+    let input = |name, shape, fill| TensorSpec::input(name, c.dtype, shape, fill).laid_out(c.attr("memory"));
+    vec![input("q", queries, Fill::Derived), input("k", keys, Fill::Derived), input("v", keys, NORMAL)]
 }
 
 /// Output `o` and, if the case has it, `lse`.
@@ -362,43 +355,47 @@ fn loud_mean(width: usize, scale: f64) -> f64 {
     (4.0 / (QUERY_MEAN * width as f64 * scale)).min(1.5)
 }
 
+/// Rows of normal values around `mean`, each of which `change` then has, with its number.
+fn fill_rows(
+    spec: &TensorSpec,
+    (seed, mean): (u64, f64),
+    rows: Range<usize>,
+    out: &mut [f64],
+    change: impl Fn(usize, &mut [f64]),
+) {
+    let normal = TensorSpec { fill: Fill::Normal { mean, std: 1.0 }, ..spec.clone() };
+    values(&normal, seed, rows.start * spec.row_len(), out);
+    rows.zip(out.chunks_mut(spec.row_len())).for_each(|(row, values)| change(row, values));
+}
+
 /// Rows of q, scaled like [`Fill::Rows`] by what `place` makes of the row.
 pub fn fill_queries(spec: &TensorSpec, seed: u64, rows: Range<usize>, out: &mut [f64], place: impl Fn(usize) -> usize) {
-    let normal = TensorSpec { fill: Fill::Normal { mean: QUERY_MEAN, std: 1.0 }, ..spec.clone() };
-    values(&normal, seed, rows.start * spec.row_len(), out);
-    for (row, values) in rows.zip(out.chunks_mut(spec.row_len())) {
+    fill_rows(spec, (seed, QUERY_MEAN), rows, out, |row, values| {
         values.iter_mut().for_each(|v| *v *= row_scale(slot(place(row) as u64, seed)));
-    }
+    });
 }
 
 /// Rows of k.
 pub fn fill_keys(
     spec: &TensorSpec,
-    seed: u64,
-    scale: f64,
+    (seed, scale): (u64, f64),
     rows: Range<usize>,
     out: &mut [f64],
     kind: impl Fn(usize) -> Kind,
 ) {
-    let normal = TensorSpec { fill: Fill::Normal { mean: 0.0, std: 1.0 }, ..spec.clone() };
-    values(&normal, seed, rows.start * spec.row_len(), out);
     let loud = loud_mean(spec.row_len(), scale);
-    for (row, values) in rows.zip(out.chunks_mut(spec.row_len())) {
-        match kind(row) {
-            Kind::Plain => {}
-            Kind::Loud => values.iter_mut().for_each(|v| *v += loud),
-            Kind::Unused => values.iter_mut().for_each(|v| *v += 4.0 * loud),
-        }
-    }
+    fill_rows(spec, (seed, 0.0), rows, out, |row, values| match kind(row) {
+        Kind::Plain => {}
+        Kind::Loud => values.iter_mut().for_each(|v| *v += loud),
+        Kind::Unused => values.iter_mut().for_each(|v| *v += 4.0 * loud),
+    });
 }
 
 /// Rows of v: unused ones are large.
 pub fn fill_values(spec: &TensorSpec, seed: u64, rows: Range<usize>, out: &mut [f64], kind: impl Fn(usize) -> Kind) {
-    let normal = TensorSpec { fill: Fill::Normal { mean: 0.0, std: 1.0 }, ..spec.clone() };
-    values(&normal, seed, rows.start * spec.row_len(), out);
-    for (row, values) in rows.zip(out.chunks_mut(spec.row_len())) {
+    fill_rows(spec, (seed, 0.0), rows, out, |row, values| {
         if kind(row) == Kind::Unused {
             values.iter_mut().for_each(|v| *v *= 100.0);
         }
-    }
+    });
 }

@@ -21,13 +21,3 @@ pub fn inputs(c: &Case) -> Vec<TensorSpec> {
         TensorSpec::input("target", DType::I64, &[m], classes),
     ]
 }
-
-/// The gradient of the losses.
-pub fn dloss(c: &Case) -> TensorSpec {
-    TensorSpec::input("dloss", c.acc(), &[c.axis("m")], Fill::Normal { mean: 0.0, std: 1.0 })
-}
-
-/// That of the logits.
-pub fn dx(c: &Case) -> TensorSpec {
-    TensorSpec::output("dx", c.dtype, &[c.axis("m"), c.axis("n")]).laid_out(c.attr("memory"))
-}

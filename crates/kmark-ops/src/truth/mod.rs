@@ -3,16 +3,17 @@
 
 pub mod attention;
 pub mod classes;
+pub mod norms;
 pub mod product;
 mod rows;
 
-pub use rows::by_row;
+pub use rows::{Out, by_row};
 
 use kmark_core::case::Case;
 use kmark_core::dtype::DType;
-use kmark_core::fill::philox;
-use kmark_core::gate::{Block, Region, Sink};
-use kmark_core::tensor::View;
+use kmark_core::fill::{Fill, philox};
+use kmark_core::gate::Sink;
+use kmark_core::tensor::{TensorSpec, View};
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -40,6 +41,10 @@ pub fn softmax(x: &[f64]) -> SoftmaxRow {
 pub const ARGUMENT: f64 = 2.25;
 
 impl SoftmaxRow {
+    pub fn lse(&self) -> f64 {
+        self.max + self.total.ln()
+    }
+
     /// How far a kernel's `p`, that of `x`, may be off: the sum, by `k`; the rounded argument of exp; and the maximum
     /// scaled to base 2 for itself, which does not cancel where a running maximum was replaced.
     pub fn off(&self, x: f64, p: f64, k: f64, acc: DType) -> f64 {
@@ -105,8 +110,8 @@ pub fn nonzero(terms: &[f64]) -> usize {
 /// below the normal numbers. Nothing for wider types, whose kernels have no narrower type to round to.
 #[derive(Clone, Copy)]
 pub struct Rounding {
-    unit: f64,
-    least: f64,
+    pub unit: f64,
+    pub least: f64,
 }
 
 impl Rounding {
@@ -122,10 +127,6 @@ impl Rounding {
     }
     pub fn square(&self, value: f64) -> f64 {
         self.of(value).powi(2)
-    }
-    /// Loose terms as the gate wants them: none for wider types.
-    pub fn loose<'a>(&self, terms: &'a [f64]) -> &'a [f64] {
-        if self.unit > 0.0 { terms } else { &[] }
     }
 }
 
@@ -150,11 +151,11 @@ impl ColumnSums {
     }
     /// The whole of tensor `tensor`, off by `k` of the magnitudes; and in `halves`, if terms are rounded on the way.
     pub fn put(&self, tensor: &'static str, k: f64, halves: bool, sink: &dyn Sink) {
-        let expect: Vec<f64> = self.value.iter().map(Sum::total).collect();
-        let slack: Vec<f64> = self.size.iter().map(|s| k * s).collect();
-        let loose: Vec<f64> = self.loose2.iter().map(|l| SURE * l.sqrt()).collect();
-        let loose = if halves { &loose[..] } else { &[] };
-        sink.put(Block { tensor, start: 0, expect: &expect, slack: &slack, loose, region: Region::One(0) });
+        let mut out = Out::default();
+        for ((value, size), loose2) in self.value.iter().zip(&self.size).zip(&self.loose2) {
+            out.put(value.total(), k * size, SURE * loose2.sqrt());
+        }
+        out.flush(sink, tensor, 0, halves);
     }
 }
 
@@ -251,6 +252,17 @@ impl Gate {
     }
 }
 
+/// What is gated: gate and up, or `x` with both if the form is packed. The large rows hold gates on both sides whose
+/// exponential f32 does not hold.
+pub fn gate_and_up_tensors(c: &Case) -> Vec<TensorSpec> {
+    let input = |name, n| {
+        let fill = Fill::Rows { mean: 0.0, std: 2.0, shift: 0.0 };
+        TensorSpec::input(name, c.dtype, &[c.axis("m"), n], fill).laid_out(c.attr("memory"))
+    };
+    let n = c.axis("n");
+    if c.attr("form") == "packed" { vec![input("x", 2 * n)] } else { vec![input("gate", n), input("up", n)] }
+}
+
 /// Gate and up of a row of a gated op: tensors of their own, or the halves of `x` if the form is packed.
 pub fn gate_and_up(c: &Case, inputs: &View, row: usize) -> (Vec<f64>, Vec<f64>) {
     let n = c.axis("n");
@@ -270,6 +282,15 @@ pub fn ragged(count: usize, max: usize) -> Vec<usize> {
         _ => 1 + philox(0x7261_6767_6564, i as u64)[0] as usize % max,
     };
     (0..count).map(length).collect()
+}
+
+/// Where things of these lengths start that lie end to end, and the end of the last.
+pub fn starts(lengths: impl Iterator<Item = usize>) -> Vec<usize> {
+    let mut starts = vec![0];
+    for len in lengths {
+        starts.push(starts[starts.len() - 1] + len);
+    }
+    starts
 }
 
 /// A permutation of `0..len` by a multiplication: scattered, and found in both directions without a table.

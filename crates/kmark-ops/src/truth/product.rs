@@ -1,11 +1,13 @@
 //! Products of matrices on the side of truth: operands read in f64, their scales, the products, and how far a kernel may
 //! be off.
 
+use super::Out;
 use kmark_core::case::Case;
 use kmark_core::dtype::DType;
 use kmark_core::fill::{key, philox};
+use kmark_core::gate::Sink;
 use kmark_core::op::by_blocks;
-use kmark_core::tensor::View;
+use kmark_core::tensor::{TensorSpec, View};
 use std::ops::Range;
 
 /// Elements that share a scale where scales are per block.
@@ -13,10 +15,18 @@ pub const BLOCK: usize = 128;
 
 /// The scale in row `row` and column `column` of scale tensor `tensor`, for the case's seed. Neighbours in either direction
 /// differ by a factor of 1.6 at least, so that a scale taken from the wrong place shows.
-pub fn derived_scale(case: &Case, tensor: &str, row: usize, column: usize) -> f64 {
+fn derived_scale(case: &Case, tensor: &str, row: usize, column: usize) -> f64 {
     let [random, ..] = philox(key(case.seed, tensor), (row as u64) << 32 | column as u64);
     let exponent = (2 * row + column) % 5;
     0.25 * (1u64 << exponent) as f64 * (1.0 + 0.25 * (random >> 8) as f64 / (1 << 24) as f64)
+}
+
+/// Rows of a tensor of scales.
+pub fn derive_scales(case: &Case, tensor: &TensorSpec, rows: Range<usize>, out: &mut [f64]) {
+    let width = if tensor.shape.len() > 1 { tensor.row_len() } else { 1 };
+    for (row, out) in rows.zip(out.chunks_mut(width)) {
+        out.iter_mut().enumerate().for_each(|(i, v)| *v = derived_scale(case, tensor.name, row, i));
+    }
 }
 
 /// Scales of an operand: `width` for each `span` of its vectors, one per block of the inner dimension or one in all.
@@ -99,9 +109,11 @@ pub fn dot(a: &[f64], b: &[f64]) -> f64 {
 /// sign: a sum of them is |a| |b| / sqrt(k) or so, and so is its error, which walks at random.
 #[derive(Clone, Copy)]
 pub struct Slack {
-    pub tight: f64,
+    tight: f64,
     /// How much more if parts of the sum are rounded on the way.
-    pub loose: f64,
+    loose: f64,
+    /// The accumulator's unit.
+    unit: f64,
 }
 
 /// `dtype` is that of the operands, `out` that of the product; in `blocks` scales differ along k.
@@ -124,7 +136,7 @@ pub fn slack(dtype: DType, out: DType, k: usize, blocks: bool) -> Slack {
         (2, 2) => step * 4.0 * out.unit(),
         _ => 0.0,
     };
-    Slack { tight: sum + short + cut, loose }
+    Slack { tight: sum + short + cut, loose, unit }
 }
 
 /// Which share of that slack the RMS error may be. A chain in f32 has a tenth; what three products of bf16 in the place of
@@ -142,19 +154,31 @@ const PANEL: usize = 1 << 23;
 /// Rows at a time, and columns that stay in the cache while those rows are multiplied with them.
 const TILE: usize = 16;
 
-/// Calls `put` with runs of the product of some vectors of `a` with some of `b`: the vector of `a`, the first of `b`,
-/// the products and for each the product of the norms. In parallel, every pair once.
-pub fn products(
-    a: &Operand,
-    rows: Range<usize>,
-    b: &Operand,
-    columns: Range<usize>,
-    put: impl Fn(usize, usize, &[f64], &[f64]) + Sync,
+/// Puts the products of some vectors of `a` with some of `b` into `d`; `bias` has one for each of `b`, `start` says where a
+/// pair stands.
+pub fn put(
+    sink: &dyn Sink,
+    (a, rows): (&Operand, Range<usize>),
+    (b, columns): (&Operand, Range<usize>),
+    off: Slack,
+    bias: Option<&[f64]>,
+    start: impl Fn(usize, usize) -> usize + Sync,
 ) {
-    in_panels((PANEL / b.k).max(TILE), a, rows, b, columns, put)
+    in_panels((PANEL / b.k).max(TILE), a, rows, b, columns, |row, column, sums, sizes| {
+        let mut out = Out::default();
+        for (i, (d, size)) in sums.iter().zip(sizes).enumerate() {
+            let bias = bias.map_or(0.0, |b| b[column + i]);
+            // Scales multiplied, the product scaled and the bias added: each rounds in the accumulator.
+            let after = off.unit * (4.0 * d.abs() + 2.0 * bias.abs());
+            out.put(d + bias, off.tight * size + after, off.loose * size);
+        }
+        out.flush(sink, "d", start(row, column), off.loose > 0.0);
+    });
 }
 
-/// The same, `width` vectors of `b` at a time.
+/// Calls `put` with runs of the product of some vectors of `a` with some of `b`: the vector of `a`, the first of `b`,
+/// the products and for each the product of the norms. In parallel, every pair once, `width` vectors of `b` at a
+/// time.
 fn in_panels(
     width: usize,
     a: &Operand,

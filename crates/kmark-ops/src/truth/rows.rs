@@ -29,6 +29,12 @@ impl Out {
         self.loose.push(loose);
         self.regions.push(region);
     }
+
+    /// Puts all of them into the sink, as those of `tensor` from `start` on; what is `loose` counts if that is 16 bits wide.
+    pub fn flush(&self, sink: &dyn Sink, tensor: &'static str, start: usize, loose: bool) {
+        let (expect, slack, region) = (&self.expect, &self.slack, Region::Each(&self.regions));
+        sink.put(Block { tensor, start, expect, slack, loose: if loose { &self.loose } else { &[] }, region });
+    }
 }
 
 /// Calls `row` on every row of a case with axes `m` and `n`, blocks of them in parallel, and puts what it says of
@@ -45,10 +51,7 @@ pub fn by_row<const K: usize>(
         rows.clone().for_each(|r| row(r, &mut out));
         for (tensor, out) in outputs.into_iter().zip(&out) {
             let Some(spec) = inputs.specs.iter().find(|s| s.name == tensor && s.role.is_output()) else { continue };
-            let start = rows.start * (out.expect.len() / rows.len());
-            let loose = if spec.dtype.size() == 2 { &out.loose[..] } else { &[] };
-            let region = Region::Each(&out.regions);
-            sink.put(Block { tensor, start, expect: &out.expect, slack: &out.slack, loose, region });
+            out.flush(sink, tensor, rows.start * (out.expect.len() / rows.len()), spec.dtype.size() == 2);
         }
     });
 }

@@ -73,7 +73,7 @@ fn size(dir: &Path) -> u64 {
 /// The architecture of the first GPU, if there is one.
 fn arch() -> Option<String> {
     gpus().ok().filter(|n| *n > 0)?;
-    Cuda::open(0, kernel_cache(), kmark_ops::cuda::headers()).ok().map(|c| c.arch().to_string())
+    Cuda::open(0, kernel_cache(), kmark_ops::headers()).ok().map(|c| c.arch().to_string())
 }
 
 /// What `check` finds in one environment.

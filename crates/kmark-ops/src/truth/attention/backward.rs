@@ -1,11 +1,12 @@
 //! The gradients of dense attention in f64, from the saved output and lse.
 
-use super::rounding::{Rounding, SIGMAS, SIGMAS_EQUAL};
-use super::{Geometry, Rows, dense, norm};
-use crate::truth::{least, product::dot};
+use super::rounding::{SIGMAS, SIGMAS_EQUAL, is_narrow};
+use super::{Rows, dense, norm};
+use crate::truth::{Out, Rounding, least, product::dot};
 use kmark_core::case::Case;
-use kmark_core::gate::{Block, Region, Sink, sum_slack};
+use kmark_core::gate::{Sink, sum_slack};
 use kmark_core::tensor::View;
+use std::ops::Range;
 
 /// A weight of a sum, and how far a kernel's may be off.
 struct Weight {
@@ -47,24 +48,13 @@ impl Sums {
 
     /// Puts row `row` into the sink as row `to` of `tensor`, times `scale`.
     fn put(&self, sink: &dyn Sink, tensor: &'static str, row: usize, to: usize, scale: f64) {
-        let at = row * self.width..(row + 1) * self.width;
-        let expect: Vec<f64> = self.value[at.clone()].iter().map(|v| scale * v).collect();
-        let slack: Vec<f64> = (self.tight2[at.clone()].iter().zip(&self.off[at.clone()]))
-            .map(|(s, off)| scale * (SIGMAS * s.sqrt() + off))
-            .collect();
-        let rounded = self.loose2[at].iter().filter(|_| self.below > 0.0);
-        let loose: Vec<f64> = rounded.map(|s| scale * SIGMAS * s.sqrt() + self.below).collect();
-        let start = to * self.width;
-        sink.put(Block { tensor, start, expect: &expect, slack: &slack, loose: &loose, region: Region::One(0) });
+        let mut out = Out::default();
+        for at in row * self.width..(row + 1) * self.width {
+            let slack = scale * (SIGMAS * self.tight2[at].sqrt() + self.off[at]);
+            out.put(scale * self.value[at], slack, scale * SIGMAS * self.loose2[at].sqrt() + self.below);
+        }
+        out.flush(sink, tensor, to * self.width, self.below > 0.0);
     }
-}
-
-/// One query's row of everything.
-struct Query {
-    q: Vec<f64>,
-    dout: Vec<f64>,
-    o: Vec<f64>,
-    lse: f64,
 }
 
 /// What roundings amount to: the accumulator's unit, what it may flush to zero, the slack of a sum over a row in it, and
@@ -83,34 +73,33 @@ struct Pair {
     ds: Weight,
 }
 
-/// All pairs of query `i` of sequence `s`.
+/// A query, with its rows of q, dout and o and its lse, against the keys that it sees.
 fn pairs(
-    geo: &Geometry,
-    (s, i): (usize, usize),
-    query: &Query,
-    keys: &Rows,
-    values: &Rows,
+    scale: f64,
+    ([q, dout, o], lse): (&[Vec<f64>; 3], f64),
+    seen: Range<usize>,
+    [keys, values]: [&Rows; 2],
     off: &Roundoff,
 ) -> Vec<Pair> {
-    let Roundoff { unit, least, row: k, weights: Rounding { unit: u, tiny } } = *off;
-    let products = query.dout.iter().zip(&query.o).map(|(a, b)| a * b);
-    let delta = dot(&query.dout, &query.o);
+    let Roundoff { unit, least, row: k, weights: Rounding { unit: u, least: tiny } } = *off;
+    let products = dout.iter().zip(o).map(|(a, b)| a * b);
+    let delta = dot(dout, o);
     let delta_size: f64 = products.clone().map(f64::abs).sum();
     // Of a delta that is rounded, or whose products are.
     let delta2 = products.map(|x| x * x).sum::<f64>().max(delta * delta);
-    let (q_norm, dout_norm) = (norm(&query.q), norm(&query.dout));
-    let spread = geo.scale * q_norm * keys.longest / (query.q.len() as f64).sqrt();
+    let (q_norm, dout_norm) = (norm(q), norm(dout));
+    let spread = scale * q_norm * keys.longest / (q.len() as f64).sqrt();
     // Equal weights have equal errors: see SIGMAS_EQUAL.
-    let equal2 = if off.weights.is_narrow(spread) { (SIGMAS_EQUAL / SIGMAS).powi(2) } else { 1.0 };
+    let equal2 = if is_narrow(off.weights, spread) { (SIGMAS_EQUAL / SIGMAS).powi(2) } else { 1.0 };
     // Kernels may scale ds before they round it; then what is lost below the smallest normal number is scaled, too.
-    let tiny_ds = tiny * (1.0 / geo.scale).max(1.0);
+    let tiny_ds = tiny * (1.0 / scale).max(1.0);
     let of = |key: usize| {
-        let logit = geo.scale * dot(&query.q, keys.row(key));
-        let p = (logit - query.lse).exp();
-        let dp = dot(&query.dout, values.row(key));
+        let logit = scale * dot(q, keys.row(key));
+        let p = (logit - lse).exp();
+        let dp = dot(dout, values.row(key));
         let inner = dp - delta;
         let ds = p * inner;
-        let logit_off = k * geo.scale * q_norm * keys.longest + 4.0 * unit * (logit.abs() + query.lse.abs() + 1.0);
+        let logit_off = k * scale * q_norm * keys.longest + 4.0 * unit * (logit.abs() + lse.abs() + 1.0);
         let p_off = p * logit_off + least;
         let ds_off = p_off * inner.abs() + p * k * (dout_norm * values.longest + delta_size) + least;
         let (up2, uds2, t2) = ((u * p).powi(2), (u * ds).powi(2), tiny * tiny);
@@ -126,15 +115,15 @@ fn pairs(
         };
         Pair { key, p, ds }
     };
-    (geo.visible)(s, i).map(of).collect()
+    seen.map(of).collect()
 }
 
 pub fn backward(c: &Case, inputs: &View, sink: &dyn Sink) {
     let geo = dense::geometry(c);
     let d = geo.dk;
-    let (unit, row, weights) = (c.acc().unit(), sum_slack(c.acc(), d), Rounding::of(c.dtype));
+    let (unit, row, weights) = (c.acc().unit(), sum_slack(c.acc(), d), Rounding::to(c.dtype));
     let off = Roundoff { unit, least: least(c.acc()), row, weights };
-    let (lse, below) = (inputs.all("lse"), off.weights.tiny * geo.group() as f64);
+    let (lse, below) = (inputs.all("lse"), off.weights.least * geo.group() as f64);
     geo.each_head(|s, kv_head| {
         let seq = geo.seqs[s];
         let row_of = |j| (geo.k_row)(s, j, kv_head);
@@ -146,17 +135,16 @@ pub fn backward(c: &Case, inputs: &View, sink: &dyn Sink) {
         for head in kv_head * geo.group()..(kv_head + 1) * geo.group() {
             for i in 0..seq.queries {
                 let row = (geo.q_row)(s, i, head);
-                let take = |name| inputs.take(name, row * d, d);
-                let lse = lse[(geo.lse_at)(s, i, head)];
-                let query = Query { q: take("q"), dout: take("dout"), o: take("o"), lse };
+                let query = ["q", "dout", "o"].map(|name| inputs.take(name, row * d, d));
+                let (lse, seen) = (lse[(geo.lse_at)(s, i, head)], (geo.visible)(s, i));
                 let mut dq = Sums::new(1, d, below);
-                let seen = pairs(&geo, (s, i), &query, &keys, &values, &off);
+                let seen = pairs(geo.scale, (&query, lse), seen, [&keys, &values], &off);
                 let along = sum_slack(c.acc(), seen.len());
                 let summed = |w: &Weight, sum: f64| Weight { off: w.off + sum * w.value.abs(), ..*w };
                 for Pair { key, p, ds } in seen {
                     dq.add(0, &summed(&ds, along), keys.row(key));
-                    dk.add(key, &summed(&ds, terms), &query.q);
-                    dv.add(key, &summed(&p, terms), &query.dout);
+                    dk.add(key, &summed(&ds, terms), &query[0]);
+                    dv.add(key, &summed(&p, terms), &query[1]);
                 }
                 dq.put(sink, "dq", 0, row, geo.scale);
             }

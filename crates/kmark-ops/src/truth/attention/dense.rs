@@ -1,10 +1,10 @@
 //! Dense q, k and v: what attention and its backward share.
 
 use super::{Geometry, Seq, fill_keys, fill_queries, kind, masked};
+use crate::words::{one_of, yes_no};
 use kmark_core::case::Case;
-use kmark_core::fill::Fill;
-use kmark_core::op::{Attr, AttrKind, Axis, YES_NO};
-use kmark_core::tensor::{TensorSpec, View};
+use kmark_core::op::{Attr, Axis};
+use kmark_core::tensor::View;
 use std::ops::Range;
 
 pub const AXES: &[Axis] = &[
@@ -15,14 +15,9 @@ pub const AXES: &[Axis] = &[
     Axis { name: "sk", about: "keys", tries: &[1, 3, 40, 129, 200] },
     Axis { name: "d", about: "head size", tries: &[1, 8, 24, 64, 128] },
 ];
-pub const CAUSAL: Attr =
-    Attr { name: "causal", kind: YES_NO, default: "no", about: "whether a query sees no later key" };
-pub const LAYOUT: Attr = Attr {
-    name: "layout",
-    kind: AttrKind::OneOf(&["bhsd", "bshd"]),
-    default: "bhsd",
-    about: "order of the dimensions: heads before positions, or after",
-};
+pub const CAUSAL: Attr = yes_no("causal", "whether a query sees no later key");
+pub const LAYOUT: Attr =
+    one_of("layout", &["bhsd", "bshd"], "order of the dimensions: heads before positions, or after");
 
 pub fn check(c: &Case) -> Result<(), String> {
     super::check(c, "queries", c.axis("b") * c.axis("sq"))
@@ -66,39 +61,30 @@ pub fn geometry(c: &Case) -> Geometry {
         hkv,
         dk: d,
         dv: d,
-        scale: c.scale(1.0 / (d as f64).sqrt()),
+        scale: super::scale(c),
         q_row: Box::new(move |b, i, head| row(hq, sq, b, i, head)),
         lse_at: Box::new(move |b, i, head| (b * hq + head) * sq + i),
         k_row: Box::new(move |b, j, head| row(hkv, sk, b, j, head)),
     }
 }
 
-/// q, k and v.
-pub fn inputs(c: &Case) -> Vec<TensorSpec> {
-    let normal = Fill::Normal { mean: 0.0, std: 1.0 };
-    let input = |name, shape: [usize; 4], fill| TensorSpec::input(name, c.dtype, &shape, fill);
-    vec![
-        input("q", query_shape(c), Fill::Derived).laid_out(c.attr("memory")),
-        input("k", key_shape(c), Fill::Derived).laid_out(c.attr("memory")),
-        input("v", key_shape(c), normal).laid_out(c.attr("memory")),
-    ]
-}
-
 /// Rows of q or k.
 pub fn derive(c: &Case, tensor: &str, inputs: &View, rows: Range<usize>, out: &mut [f64]) {
-    let [hq, hkv, sq, sk] = ["hq", "hkv", "sq", "sk"].map(|a| c.axis(a));
-    let heads_first = c.attr("layout") == "bhsd";
-    // Position and head of a row.
-    let place = |row: usize, heads: usize, len: usize| {
-        if heads_first { (row % len, row / len % heads) } else { (row / heads % len, row % heads) }
-    };
-    if tensor == "q" {
-        fill_queries(inputs.spec("q"), c.seed, rows, out, |row| {
-            let (i, head) = place(row, hq, sq);
+    let (spec, scale) = (inputs.spec(tensor), super::scale(c));
+    match tensor {
+        "q" => fill_queries(spec, c.seed, rows, out, |row| {
+            let (_, i, head) = place(c, "hq", "sq", row);
             i + head
-        });
-    } else {
-        let scale = geometry(c).scale;
-        fill_keys(inputs.spec("k"), c.seed, scale, rows, out, |row| kind(place(row, hkv, sk).0, sk));
+        }),
+        _ => fill_keys(spec, (c.seed, scale), rows, out, |row| kind(place(c, "hkv", "sk", row).1, c.axis("sk"))),
+    }
+}
+
+/// Sequence, position and head of a row of so many heads and positions.
+pub fn place(c: &Case, heads: &str, len: &str, row: usize) -> (usize, usize, usize) {
+    let (heads, len) = (c.axis(heads), c.axis(len));
+    match c.attr("layout") {
+        "bhsd" => (row / len / heads, row % len, row / len % heads),
+        _ => (row / heads / len, row / heads % len, row % heads),
     }
 }

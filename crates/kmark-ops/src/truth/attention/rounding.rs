@@ -1,16 +1,7 @@
 //! What rounding to 16 bits costs attention: the weights, which every kernel on a matrix unit rounds (tight), and whatever
 //! else kernels round on the way (loose). For f32 and f64 tensors there is no such rounding, and all of it is zero.
 
-use kmark_core::dtype::DType;
-
-/// The type that weights are rounded to.
-#[derive(Clone, Copy)]
-pub struct Rounding {
-    /// Its unit roundoff.
-    pub unit: f64,
-    /// The most that rounding below its smallest normal number costs.
-    pub tiny: f64,
-}
+use crate::truth::Rounding;
 
 /// Rounding errors of different weights are independent, so that a sum is off by the root of the sum of squares, times
 /// this: 2.5 units are six standard deviations of a rounding error.
@@ -21,18 +12,9 @@ pub const SIGMAS_EQUAL: f64 = 5.0;
 /// Logits spread less than so many units are not resolved by rounded weights.
 const NARROW: f64 = 4.0;
 
-impl Rounding {
-    pub fn of(dtype: DType) -> Rounding {
-        if dtype.size() != 2 {
-            return Rounding { unit: 0.0, tiny: 0.0 };
-        }
-        Rounding { unit: dtype.unit(), tiny: 0.5 * dtype.spacing(0.0) }
-    }
-
-    /// Whether the weights of a query whose logits spread by `spread` are nearly equal.
-    pub fn is_narrow(&self, spread: f64) -> bool {
-        spread <= NARROW * self.unit
-    }
+/// Whether the weights of a query whose logits spread by `spread` are nearly equal.
+pub fn is_narrow(weights: Rounding, spread: f64) -> bool {
+    spread <= NARROW * weights.unit
 }
 
 /// Sums over the keys of one query, for one column of the output, and what is known of the query.
@@ -63,13 +45,13 @@ impl Column {
     /// What rounded weights cost. No more than a unit of each term: the mean of |v| under p is at most the root of pv2.
     pub fn weights(&self, r: Rounding) -> f64 {
         let (most, walk) = (self.pv2.sqrt(), self.p2v2.sqrt());
-        let likely = if r.is_narrow(self.spread) { SIGMAS_EQUAL * walk + self.q_part * most } else { SIGMAS * walk };
+        let likely = if is_narrow(r, self.spread) { SIGMAS_EQUAL * walk + self.q_part * most } else { SIGMAS * walk };
         r.unit * likely.min(most) + self.subnormal(r)
     }
 
     /// Weights below the smallest normal number are off by `tiny`, however small they are.
     fn subnormal(&self, r: Rounding) -> f64 {
-        SIGMAS * r.tiny * self.keys.sqrt() * self.key_rms
+        SIGMAS * r.least * self.keys.sqrt() * self.key_rms
     }
 
     /// What is rounded on the way, too: parts of the output (split keys), or the output before its last factor; and q

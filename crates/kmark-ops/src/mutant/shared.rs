@@ -1,6 +1,6 @@
 //! Mutants that more than one op can have.
 
-use super::{Mutant, outputs, read};
+use super::{Mutant, WORKS, outputs, read};
 use crate::truth::product::dot;
 use kmark_core::case::Case;
 use kmark_core::dtype::DType;
@@ -18,19 +18,20 @@ pub fn rounds(c: &Case) -> bool {
 /// Its first row is right; what belongs into the others stands between the rows. Not for ops without an output that is
 /// laid out as attribute `memory` says.
 pub const PITCH_IGNORED: Mutant =
-    Mutant::new("pitch-ignored", "rows are written as if they were adjacent, whatever the pitch", |mut right, _, b| {
-        let out = outputs(b).remove(0);
-        Box::new(move || {
-            let before = out.read::<u8>().to_vec();
-            right.launch().expect(crate::mutants::WORKS);
-            let values = read(&out);
-            let mut bytes = out.write::<u8>();
-            bytes.copy_from_slice(&before);
-            let spec = out.spec();
-            spec.dtype.encode(&values, &mut bytes[..spec.elems() * spec.dtype.size()]);
+    Mutant::new("pitch-ignored", "rows are written as if they were adjacent, whatever the pitch")
+        .of(|mut right, _, b| {
+            let out = outputs(b).remove(0);
+            Box::new(move || {
+                let before = out.read::<u8>().to_vec();
+                right.launch().expect(WORKS);
+                let values = read(&out);
+                let mut bytes = out.write::<u8>();
+                bytes.copy_from_slice(&before);
+                let spec = out.spec();
+                spec.dtype.encode(&values, &mut bytes[..spec.elems() * spec.dtype.size()]);
+            })
         })
-    })
-    .on(|c| c.attr("memory") == "strided" && c.axis("m") > 1);
+        .on(|c| c.attr("memory") == "strided" && c.axis("m") > 1);
 
 /// A product of two vectors, a sum whose last 64 terms are left out if they are not that many.
 pub fn sum_without_tail(a: &[f64], b: &[f64], _: DType) -> f64 {
