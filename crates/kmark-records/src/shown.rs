@@ -3,8 +3,11 @@
 
 use crate::error::{Error, Result};
 use crate::report::against::judge;
-use crate::report::keep::{Keep, Kept};
-use crate::report::{chosen, rows::Row};
+use crate::report::keep::Kept;
+use crate::report::{
+    chosen,
+    rows::{Keep, Row},
+};
 use crate::store::{Loaded, folders, load_as};
 use indexmap::IndexSet;
 use kmark_core::record::Record;

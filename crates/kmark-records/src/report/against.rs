@@ -1,49 +1,9 @@
 //! Rows of one case against each other: which of them is the baseline, how much faster the others are, and whether that
 //! is certain.
 
-use super::rows::Row;
+use super::rows::{Against, Basis, Row};
 use indexmap::IndexMap;
-use kmark_core::record::{Record, family};
-use kmark_core::verdict::{Comparison, Series, Verdict, aa_difference, compare, noise_floor};
-use serde::Serialize;
-
-#[derive(Serialize)]
-pub struct Against {
-    pub baseline: String,
-    /// A different contract: the ratio compares what is not the same work.
-    pub same_contract: bool,
-    /// One rounds on the way, the other does not.
-    pub same_grade: bool,
-    #[serde(flatten)]
-    pub comparison: Comparison,
-}
-
-/// What a row says in comparisons.
-pub struct Basis {
-    series: Series,
-    group: String,
-    process: String,
-    on_cpu: bool,
-}
-
-impl Basis {
-    pub fn of(r: &Record, series: Series) -> Basis {
-        Basis {
-            series,
-            group: r.group.clone(),
-            process: r.process.clone().unwrap_or_else(|| family(&r.impl_name)),
-            on_cpu: r.device.kind == "cpu",
-        }
-    }
-
-    pub fn series(&self) -> &Series {
-        &self.series
-    }
-
-    pub fn on_cpu(&self) -> bool {
-        self.on_cpu
-    }
-}
+use kmark_core::verdict::{Comparison, Verdict, aa_difference, compare, noise_floor};
 
 /// Holds the rows of a run against the baseline of their case: the impl of that name, or else the fastest that is not ours.
 pub fn judge(rows: &mut [Row], baseline: Option<&str>) {

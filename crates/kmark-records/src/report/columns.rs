@@ -1,8 +1,8 @@
 //! The columns of a report: one table of names, for every format, for `--columns` and for `--sort`. A column says what it
 //! holds for programs and, where that differs, what people read.
 
-use super::against::{Against, mark};
-use super::rows::{Row, Time};
+use super::against::mark;
+use super::rows::{Against, Row, Time};
 use super::{RunData, Unit};
 use crate::units;
 use indexmap::IndexSet;

@@ -139,8 +139,8 @@ fn groups<'a>(runs: &'a [RunData]) -> IndexMap<(&'a str, &'a str), Group<'a>> {
             let (_, measured) =
                 group.rows.entry((case, impl_name)).or_insert_with(|| (op.as_str(), Measured::default()));
             if let Some(basis) = &r.basis {
-                measured.entry(who).or_default().push(basis.series());
-                group.on_cpu = basis.on_cpu();
+                measured.entry(who).or_default().push(&basis.series);
+                group.on_cpu = basis.on_cpu;
             }
         }
     }

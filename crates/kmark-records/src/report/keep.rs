@@ -1,24 +1,11 @@
 //! What of a record's samples stays in memory while a report is made: a run may be longer than memory, or than a page that
 //! a browser opens.
 
-use super::chart::MOST_SAMPLED;
-use super::rows::Row;
-use kmark_core::record::Record;
-use kmark_core::run::Run;
+use super::rows::{Keep, Row};
 use std::collections::HashMap;
 
-/// What a format needs of a record beside its row.
-pub struct Keep {
-    /// So many samples of the first rows of each op, and of the rows after them.
-    pub samples: usize,
-    pub later: usize,
-    /// Of so many rows; the rest have neither samples nor anything behind them.
-    pub rows: usize,
-    pub behind: Option<fn(&Run, &Row, &Record) -> String>,
-}
-
-/// What most formats keep.
-pub const NOTHING: Keep = Keep { samples: 0, later: 0, rows: 0, behind: None };
+/// Rows of an op whose samples are drawn, at the most.
+pub const MOST_SAMPLED: usize = 200;
 
 /// The rows so far, in their order.
 #[derive(Default)]

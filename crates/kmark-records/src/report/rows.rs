@@ -1,14 +1,13 @@
 //! What every format shows: one row per record, with the numbers derived from its raw samples. A record is looked at once
 //! and its samples are let go, so that a report takes little memory, however long the run was.
 
-use super::against::{Against, Basis};
-use super::keep::Keep;
 use indexmap::IndexMap;
 use kmark_core::cost::Cost;
-use kmark_core::record::{Mode, Record, Status};
+use kmark_core::record::{Mode, Record, Status, family};
 use kmark_core::run::Run;
 use kmark_core::stats::{Sorted, Typical, median};
 use kmark_core::tally::Grade;
+use kmark_core::verdict::{Comparison, Series};
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -58,6 +57,50 @@ pub struct Row {
     #[serde(skip)]
     pub behind: Box<str>,
 }
+
+/// A row beside the baseline of its case.
+#[derive(Serialize)]
+pub struct Against {
+    pub baseline: String,
+    /// A different contract: the ratio compares what is not the same work.
+    pub same_contract: bool,
+    /// One rounds on the way, the other does not.
+    pub same_grade: bool,
+    #[serde(flatten)]
+    pub comparison: Comparison,
+}
+
+/// What a row says in comparisons.
+pub struct Basis {
+    pub series: Series,
+    pub group: String,
+    pub process: String,
+    pub on_cpu: bool,
+}
+
+impl Basis {
+    pub fn of(r: &Record, series: Series) -> Basis {
+        Basis {
+            series,
+            group: r.group.clone(),
+            process: r.process.clone().unwrap_or_else(|| family(&r.impl_name)),
+            on_cpu: r.device.kind == "cpu",
+        }
+    }
+}
+
+/// What a format needs of a record beside its row.
+pub struct Keep {
+    /// So many samples of the first rows of each op, and of the rows after them.
+    pub samples: usize,
+    pub later: usize,
+    /// Of so many rows; the rest have neither samples nor anything behind them.
+    pub rows: usize,
+    pub behind: Option<fn(&Run, &Row, &Record) -> String>,
+}
+
+/// What most formats keep.
+pub const NOTHING: Keep = Keep { samples: 0, later: 0, rows: 0, behind: None };
 
 /// Some of a record's samples, evenly spread over the order of measuring. As many digits as a picture shows.
 #[derive(Default)]

@@ -1,7 +1,6 @@
 //! What rows say together: means over shapes, counts, and the words below a table.
 
-use super::against::Against;
-use super::rows::Row;
+use super::rows::{Against, Row};
 use indexmap::IndexMap;
 use kmark_core::record::Status;
 use kmark_core::stats::geomean;

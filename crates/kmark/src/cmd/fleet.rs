@@ -5,9 +5,9 @@ use crate::cli::{FleetArgs, FleetRuns, FleetWhat};
 use crate::error::{CASE_FAILED, Error, Result, SLOWER, UNDECIDED, WRONG_ANSWER};
 use crate::fleet::COLLECTED;
 use crate::report::fleet::{Member, Spread, signed, spreads};
-use crate::report::rows::Row;
+use crate::report::rows::{self, Row};
 use crate::report::table::{clean, table};
-use crate::report::{Options, RunData, chosen, keep};
+use crate::report::{Options, RunData, chosen};
 use crate::store::{Loaded, MERGED, folders_below, load_as};
 use crate::units;
 use comfy_table::Cell;
@@ -91,7 +91,7 @@ fn load(dirs: &[PathBuf], filter: &[String]) -> Result<Vec<Loaded<Row>>> {
         let collected = dir.join(COLLECTED);
         for folder in folders_below(if collected.join(MERGED).exists() { &collected } else { dir })? {
             let name = folder.display().to_string();
-            let row = |run: &Run, r: Record| Row::new(&name, run, &r, &keep::NOTHING);
+            let row = |run: &Run, r: Record| Row::new(&name, run, &r, &rows::NOTHING);
             let mut loaded = load_as(&folder, row, |_| {})?;
             loaded.records.retain(|r| chosen(r, filter));
             runs.push(loaded);

@@ -4,6 +4,7 @@ use super::scale::Scale;
 use super::scene::{Picture, Scene};
 use super::style::COLOURS;
 use super::{Gpu, heading, hover};
+use crate::report::keep::MOST_SAMPLED;
 use crate::report::rows::Row;
 use crate::report::summary::grouped;
 use crate::units;
@@ -16,11 +17,10 @@ const CLOCKS: (f64, f64) = (890.0, 1170.0);
 const BINS: usize = 80;
 /// The picture reaches so far at the most; what lies further from the time is drawn at its edge.
 const REACH: (f64, f64) = (-0.3, 0.6);
-pub const MOST_ROWS: usize = 200;
 
 pub fn draw(gpu: &Gpu, op: &str, rows: &[&Row]) -> Option<Picture> {
     let sampled = |r: &&Row| !r.samples.ns.is_empty();
-    let shown: Vec<&Row> = rows.iter().copied().filter(|r| sampled(r) || r.failure).take(MOST_ROWS).collect();
+    let shown: Vec<&Row> = rows.iter().copied().filter(|r| sampled(r) || r.failure).take(MOST_SAMPLED).collect();
     if !shown.iter().any(sampled) {
         return None;
     }

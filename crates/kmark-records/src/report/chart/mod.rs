@@ -14,10 +14,7 @@ mod speedup;
 pub mod style;
 pub mod svg;
 
-pub use distribution::MOST_ROWS as MOST_SAMPLED;
-
-use super::keep::Keep;
-use super::rows::Row;
+use super::rows::{Keep, Row};
 use super::summary::grouped;
 use super::{File, Options, RunData, short};
 use crate::units;
