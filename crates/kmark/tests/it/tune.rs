@@ -1,6 +1,7 @@
 //! Kernels that leave values to be tuned, on the stand-in.
 
-use crate::cuda::{GOOD, cuda, with_file};
+use crate::cuda::cuda;
+use crate::kernels::{GOOD, with_file};
 use crate::text;
 
 /// TIMES times the work; not at all with 0, which leaves y as it was.

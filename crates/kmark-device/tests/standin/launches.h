@@ -1,0 +1,170 @@
+// Modules and launches of the stand-in driver.
+#pragma once
+#include "streams.h"
+
+API(cuModuleLoadData, Module** module, const void* image) {
+    NEED_CONTEXT();
+    if (!image || memcmp(image, ELFMAG, SELFMAG) != 0) return INVALID_IMAGE;
+    const Elf64_Ehdr& head = *(const Elf64_Ehdr*)image;
+    if (head.e_machine == 190) return NO_BINARY_FOR_GPU; // a real cubin
+    if (head.e_ident[EI_CLASS] != ELFCLASS64 || head.e_shentsize != sizeof(Elf64_Shdr)) return INVALID_IMAGE;
+    // Nobody says how long the image is; the section headers stand at its end.
+    size_t size = head.e_shoff + (size_t)head.e_shnum * head.e_shentsize;
+    // A file with a name of its own: the loader takes two files of one name for one library.
+    const char* folder = getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp";
+    string path = string(folder) + "/kmark-module-XXXXXX";
+    int file = mkstemp(path.data());
+    if (file < 0) return 304;
+    bool written = write(file, image, size) == (ssize_t)size;
+    close(file);
+    void* library = written ? dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
+    unlink(path.c_str());
+    if (!library) return INVALID_IMAGE;
+    auto table = (const emu_Module* (*)())dlsym(library, "emu_module");
+    if (!table) return dlclose(library), INVALID_IMAGE;
+    *module = driver.modules.add(shared_ptr<Module>(new Module{library, table()}, [](Module* m) {
+        dlclose(m->library);
+        delete m;
+    }));
+    return SUCCESS;
+}
+API(cuModuleUnload, Module* handle) {
+    NEED_CONTEXT();
+    auto module = driver.modules.remove(handle);
+    if (!module) return INVALID_HANDLE;
+    wait_for_all();
+    for (auto& function : driver.functions.all())
+        if (function->module == module) driver.functions.remove(function.get());
+    return driver.sick;
+}
+API(cuModuleGetFunction, Function** function, Module* handle, const char* name) {
+    NEED_CONTEXT();
+    FIND(module, modules, handle);
+    for (const emu_Kernel* k = module->table->kernels; k->name; k++) {
+        if (strcmp(k->name, name) != 0) continue;
+        auto made = std::make_shared<Function>();
+        made->module = module;
+        made->kernel = k;
+        *function = driver.functions.add(made);
+        return SUCCESS;
+    }
+    return NOT_FOUND;
+}
+API(cuFuncGetAttribute, int* value, int attribute, Function* handle) {
+    NEED_CONTEXT();
+    FIND(function, functions, handle);
+    switch (attribute) {
+    case 0: *value = function->kernel->max_threads; break;
+    case 4: *value = 32; break;                     // registers
+    case 5: case 6: *value = 90; break;             // versions of PTX and of the binary
+    case 8: *value = function->max_shared; break;
+    default: *value = 0;
+    }
+    return SUCCESS;
+}
+API(cuFuncSetAttribute, Function* handle, int attribute, int value) {
+    NEED_CONTEXT();
+    FIND(function, functions, handle);
+    if (attribute != 8) return SUCCESS;
+    if (value < 0 || value > EMU_SHARED_MAX) return INVALID_VALUE;
+    function->max_shared = value;
+    return SUCCESS;
+}
+API(cuFuncGetName, const char** name, Function* handle) {
+    NEED_CONTEXT();
+    FIND(function, functions, handle);
+    *name = function->kernel->name;
+    return SUCCESS;
+}
+API(cuOccupancyMaxActiveBlocksPerMultiprocessor, int* blocks, Function* handle, int threads, size_t shared) {
+    NEED_CONTEXT();
+    FIND(function, functions, handle);
+    if (threads <= 0) return INVALID_VALUE;
+    bool fits = threads <= 1024 && shared <= EMU_SHARED_MAX;
+    *blocks = fits ? std::min({2048 / threads, (int)(233472 / (shared + 1024)), 32}) : 0;
+    return SUCCESS;
+}
+
+static string describe(Function* handle, Dim g, Dim b, unsigned shared) {
+    auto function = driver.functions.get(handle);
+    auto text = [](Dim d) { return std::to_string(d.x) + "," + std::to_string(d.y) + "," + std::to_string(d.z); };
+    return string(function ? function->kernel->name : "?") + " grid=" + text(g) + " block=" + text(b) +
+           " shared=" + std::to_string(shared);
+}
+
+static int launch(Function* handle, Dim grid, Dim block, unsigned shared, Stream* stream, void** params) {
+    FIND(function, functions, handle);
+    const emu_Kernel& kernel = *function->kernel;
+    u64 threads = (u64)block.x * block.y * block.z;
+    if (grid.x == 0 || grid.y == 0 || grid.z == 0 || threads == 0 || block.x > 1024 || block.y > 1024 || block.z > 64 ||
+        threads > (u64)kernel.max_threads || threads > 1024 || grid.x > 0x7fffffff || grid.y > 65535 ||
+        grid.z > 65535 || shared > (unsigned)function->max_shared || (kernel.params > 0 && !params))
+        return INVALID_VALUE;
+    // The caller's parameters are gone when the launch runs: copied, each as aligned as any type needs.
+    struct Params {
+        std::unique_ptr<char, void (*)(void*)> bytes{nullptr, free};
+        std::vector<void*> list;
+    };
+    auto copy = std::make_shared<Params>();
+    size_t size = 64;
+    for (int i = 0; i < kernel.params; i++) size += (kernel.sizes[i] + 63) / 64 * 64;
+    copy->bytes.reset((char*)aligned_alloc(64, size));
+    char* at = copy->bytes.get();
+    for (int i = 0; i < kernel.params; at += (kernel.sizes[i] + 63) / 64 * 64, i++) {
+        memcpy(at, params[i], kernel.sizes[i]);
+        copy->list.push_back(at);
+    }
+    return submit(stream, [=] {
+        static thread_local std::unique_ptr<Runner> runner(new Runner); // of the stream whose thread this is
+        return runner->launch(*function->module->table, *function->kernel, grid, block, shared, copy->list.data());
+    });
+}
+
+API(cuLaunchKernel, Function* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+    unsigned shared, Stream* stream, void** params, void**) {
+    NEED_CONTEXT(describe(function, {gx, gy, gz}, {bx, by, bz}, shared));
+    return launch(function, {gx, gy, gz}, {bx, by, bz}, shared, stream, params);
+}
+
+struct LaunchAttribute {
+    int id, pad;
+    union {
+        char bytes[64];
+        Dim cluster;
+    };
+};
+struct LaunchConfig {
+    Dim grid, block;
+    unsigned shared;
+    Stream* stream;
+    LaunchAttribute* attributes;
+    unsigned count;
+};
+API(cuLaunchKernelEx, const LaunchConfig* c, Function* function, void** params, void**) {
+    NEED_CONTEXT(describe(function, c->grid, c->block, c->shared));
+    for (unsigned i = 0; i < c->count; i++) { // 4: clusters, whose blocks run one after the other here
+        Dim by = c->attributes[i].cluster;
+        if (c->attributes[i].id != 4) continue;
+        if (by.x == 0 || by.y == 0 || by.z == 0 || c->grid.x % by.x || c->grid.y % by.y || c->grid.z % by.z)
+            return INVALID_VALUE;
+    }
+    return launch(function, c->grid, c->block, c->shared, c->stream, params);
+}
+
+// No emulated kernel reads a tensor map: the bytes only tell a test that it was made, and of what.
+API(cuTensorMapEncodeTiled, void* map, int type, u32 rank, void* address, const u64* dims, const u64* strides,
+    const u32* box, const u32* steps, int, int, int, int) {
+    NEED_CONTEXT();
+    if ((u64)map % 64 != 0 || (u64)address % 16 != 0 || rank < 1 || rank > 5) return INVALID_VALUE;
+    for (u32 i = 0; i < rank; i++) {
+        if (dims[i] == 0 || dims[i] > 1ull << 32 || box[i] == 0 || box[i] > 256) return INVALID_VALUE;
+        if (steps[i] == 0 || steps[i] > 8) return INVALID_VALUE;
+        if (i > 0 && (strides[i - 1] % 16 != 0 || strides[i - 1] >= 1ull << 40)) return INVALID_VALUE;
+    }
+    memset(map, 0, 128);
+    memcpy(map, "STANDIN TENSOR", 15);
+    u64 words[8] = {(u64)address, (u64)type, rank};
+    for (u32 i = 0; i < rank; i++) words[3 + i] = dims[i];
+    memcpy((char*)map + 16, words, sizeof words);
+    return SUCCESS;
+}

@@ -1,0 +1,180 @@
+//! Users' kernel files on the stand-in: verified and timed beside ours, and what is wrong with them said.
+
+use crate::cuda::{cuda, run_rmsnorm, run_rmsnorm_for};
+use crate::{kmark, text};
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+pub const GOOD: &str = include_str!("../../../../examples/rmsnorm.cu");
+
+pub fn with_file(name: &str, source: &str, extra: &[&str]) -> (Vec<serde_json::Value>, Output) {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, choice) = name.split_at(name.find('#').unwrap_or(name.len()));
+    let path = dir.path().join(file);
+    std::fs::write(&path, source).unwrap();
+    let word = format!("{}:mine{choice}", path.display());
+    run_rmsnorm(&[&["--impl", &word, "--impl", "cuda/*"][..], extra].concat())
+}
+
+/// The user's kernel gets `status`, ours beside it is `ok`.
+fn becomes(source: &str, status: &str, code: i32, says: &str, extra: &[&str]) {
+    let (records, result) = with_file("mine.cu", source, extra);
+    assert_eq!(result.status.code(), Some(code), "{}", text(&result.stderr));
+    for r in records {
+        let mine = r["impl"].as_str().unwrap().contains("mine.cu");
+        assert_eq!(r["status"], if mine { status } else { "ok" }, "{r}");
+        assert!(!mine || r["message"].as_str().unwrap().contains(says), "{r}");
+    }
+}
+
+#[test]
+fn a_users_kernel_is_verified_and_timed_beside_ours() {
+    assert!(GOOD.lines().count() < 40);
+    becomes(GOOD, "ok", 0, "", &[]);
+}
+
+/// Values, tensor maps, clusters and launch attributes reach the launch and the code. The stand-in marks maps that it encodes.
+#[test]
+fn values_maps_and_clusters_reach_a_users_kernel() {
+    let lines = "// kmark: let WIDE = n>32?256:32\n// kmark: map in = x box=8,WIDE/32\n\
+                 // kmark: kernel mine grid=m*2 block=WIDE cluster=2 with=overlap";
+    let source = GOOD
+        .replace("// kmark: kernel mine grid=m block=256", lines)
+        .replace(
+            "const __grid_constant__ Args a)",
+            "const __grid_constant__ Args a, const __grid_constant__ Maps maps)",
+        )
+        .replace(
+            "i64 row = blockIdx.x;",
+            "i64 row = blockIdx.x / 2; if (((const char*)maps.in.words)[8] != 'T' || blockDim.x != WIDE) return;",
+        );
+    let (records, result) = with_file("mine.cu", &source, &[]);
+    assert_eq!(result.status.code(), Some(0), "{}", text(&result.stderr));
+    let mine: Vec<_> = records.iter().filter(|r| r["impl"].as_str().unwrap().contains("mine.cu")).collect();
+    assert_eq!(mine[0]["status"], "unsupported", "{}", mine[0]);
+    let says = mine[0]["message"].as_str().unwrap();
+    assert!(says.contains("map in: rows of x are apart 34 bytes, not at multiples of 16"), "{says}");
+    assert_eq!(mine[1]["status"], "ok", "{}", mine[1]);
+}
+
+#[test]
+fn a_wrong_kernel_is_rejected_with_place_and_size() {
+    becomes(&GOOD.replace("+ acc_t(EPS)", "+ acc_t(0.5)"), "wrong", 5, "elements of y are wrong; y[", &[]);
+}
+
+#[test]
+fn rows_that_do_not_add_up_are_shown_with_their_sum() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("two.cu");
+    let source = "// kmark: kernel two grid=m block=64\n\
+        KERNEL two(const __grid_constant__ Args a) { a.y.at(blockIdx.x, threadIdx.x) = 2.0f / 64.0f; }\n";
+    std::fs::write(&path, source).unwrap();
+    let select = ["softmax", "--dtype", "f32", "--configs", "16x64", "--impl", path.to_str().unwrap()];
+    let result = cuda(&[&["verify", "--device", "cuda", "--json", "--quiet"], &select[..]].concat());
+    assert_eq!(result.status.code(), Some(5), "{}", text(&result.stderr));
+    let says = "y: 16 rows do not add up to 1; row 0 adds up to 2.000000e0, ";
+    assert!(text(&result.stdout).contains(says), "{}", text(&result.stdout));
+}
+
+#[test]
+fn a_kernel_that_does_not_compile_shows_its_own_lines() {
+    let broken = GOOD.replace("a.x.at(row, c)", "a.xx.at(row, c)");
+    becomes(&broken, "build-failed", 6, "mine.cu:", &[]);
+    let (records, _) = with_file("mine.cu", &broken, &[]);
+    let line = broken.lines().position(|l| l.contains("a.xx")).unwrap() + 1;
+    let message = records.iter().find_map(|r| r["message"].as_str().filter(|m| !m.is_empty())).unwrap();
+    assert!(message.contains(&format!("mine.cu:{line}")), "{message}");
+}
+
+#[test]
+fn a_kernel_that_faults_or_oversteps_or_never_ends_is_recorded_as_that() {
+    let put = "a.y.at(row, c) =";
+    assert!(GOOD.contains(put));
+    becomes(&GOOD.replace(put, "a.y.ptr[1ll << 40] ="), "crashed", 6, "illegal memory access", &[]);
+    becomes(
+        &GOOD.replace(put, "if (row == 0 && c == 0) a.y.row(a.y.rows)[0] = a.y.at(0, 0);\n        a.y.at(row, c) ="),
+        "wrong",
+        5,
+        "past the end of y",
+        &[],
+    );
+    let forever = GOOD.replace(put, "while (a.m > 0) __nanosleep(1000);\n        a.y.at(row, c) =");
+    becomes(&forever, "hung", 6, "no answer after", &["--deadline", "2s"]);
+}
+
+/// A workspace has bands of its own, and what it holds at first is as the file says.
+#[test]
+fn a_kernel_that_writes_beside_its_workspace_is_wrong() {
+    let with = |lines: &str, code: &str| {
+        let lines = format!("// kmark: workspace {lines}\n// kmark: kernel mine grid=m block=256");
+        let source = GOOD.replace("// kmark: kernel mine grid=m block=256", &lines);
+        source.replace("    acc_t squares = 0;", &format!("    {code}\n    acc_t squares = 0;"))
+    };
+    becomes(
+        &with("64", "if (threadIdx.x == 0) a.workspace[64] = 1;"),
+        "wrong",
+        5,
+        "writes behind its workspace of 64 bytes",
+        &[],
+    );
+    becomes(&with("64 zeroed", "if (a.workspace[63] != 0) return;"), "ok", 0, "", &[]);
+}
+
+/// Every file of `tests/cheats` says in its first line how it ends.
+#[test]
+fn cheating_kernels_are_found_out() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cheats");
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|f| f.unwrap().path()).collect();
+    files.retain(|f| f.extension().is_some_and(|e| e == "cu"));
+    assert!(files.len() >= 10);
+    let ends = |file: &Path| {
+        let source = std::fs::read_to_string(file).unwrap();
+        let ending = source.strip_prefix("// Ends as ").and_then(|s| s.split(':').next()).expect("a first line");
+        ending.to_string()
+    };
+    // Who waits before it cheats, or remembers, shows it in visits of many launches only.
+    for (ending, code) in [("wrong", 5), ("inconsistent", 6)] {
+        let mut args = vec!["--impl", "cuda/01_rows"];
+        let here = files.iter().filter(|f| ends(f) == ending);
+        here.for_each(|f| args.extend(["--impl", f.to_str().unwrap()]));
+        let (records, result) = run_rmsnorm_for("300ms", &args);
+        assert_eq!(result.status.code(), Some(code), "{}", text(&result.stderr));
+        assert_eq!(records.len(), args.len(), "two cases for each impl");
+        for r in records {
+            assert_eq!(r["status"], if r["impl"] == "cuda/01_rows" { "ok" } else { ending }, "{r}");
+        }
+    }
+}
+
+#[test]
+fn bad_kernel_files_get_one_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("mine.cu");
+    for (source, words) in [
+        ("__global__ void mine() {}", "no line `// kmark: kernel"),
+        ("// kmark: kernal mine grid=1 block=1", "did you mean 'kernel'"),
+        ("// kmark: kernel other grid=1 block=1", "unknown kernel 'mine'"),
+        ("// kmark: kernel mine grid=1 block=1\n// kmark: let 1 = 2", "line 2: `1 = 2`: write it like let TILE"),
+    ] {
+        std::fs::write(&path, source).unwrap();
+        let out = cuda(&["run", "rmsnorm", "--device", "cuda", "--impl", &format!("{}:mine", path.display())]);
+        let err = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(2), "{err}");
+        assert!(err.contains(words) && err.trim().lines().count() == 1, "{err}");
+    }
+    let out = cuda(&["run", "rmsnorm", "--device", "cuda", "--impl", "./nowhere.cu"]);
+    assert_eq!(out.status.code(), Some(2));
+    let out = kmark(&["run", "rmsnorm", "--device", "cpu", "--impl", path.to_str().unwrap()]).output().unwrap();
+    assert_eq!(out.status.code(), Some(2), "{}", text(&out.stderr));
+}
+
+#[test]
+fn signature_and_template_are_printed_and_the_template_runs() {
+    let out = cuda(&["list", "ops", "rmsnorm", "--signature"]);
+    assert!(text(&out.stdout).contains("Tensor<const x_t> x;"), "{}", text(&out.stdout));
+    for entry in kmark_ops::OPS {
+        assert_eq!(cuda(&["list", "ops", "--template", entry.op.name]).status.code(), Some(0));
+    }
+    let template = text(&cuda(&["list", "ops", "--template", "rmsnorm"]).stdout);
+    becomes(&template, "wrong", 5, "elements of y are wrong", &[]);
+}
