@@ -117,16 +117,15 @@ class Noisy(np.ndarray):
         terms = [getattr(i, "terms", None) for i in inputs]
         results, added = rules.compute(run, ufunc, method, given, terms, kwargs)
         if out is not None:
+            casting, where = kwargs.get("casting", "same_kind"), kwargs.get("where", True)
             for target, result in zip(out, results):
                 if target is not None:
-                    np.copyto(
-                        rules.plain(target), result, kwargs.get("casting", "same_kind"), kwargs.get("where", True)
-                    )
+                    np.copyto(rules.plain(target), result, casting, where)
             results = tuple(target if target is not None else run.wrap(r) for target, r in zip(out, results))
         else:
             results = tuple(run.wrap(r) for r in results)
-            if added is not None:
-                results[0].terms = added
+        if isinstance(results[0], Noisy):
+            results[0].terms = added
         return results[0] if len(results) == 1 else results
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:

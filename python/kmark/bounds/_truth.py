@@ -4,7 +4,7 @@ bound. Knows no library; `Caller` runs the reference in one."""
 from __future__ import annotations
 
 import random
-from typing import Any, Callable, NamedTuple, Optional, Protocol, Sequence
+from typing import Any, NamedTuple, Optional, Protocol, Sequence
 
 import numpy as np
 
@@ -52,7 +52,7 @@ class Truth:
         self._perturb = bool(first.lost)
         self._slack: dict[str, list[np.ndarray]] = {}
         self.free: list[Optional[np.ndarray]] = []
-        self.expect = [self._of(o).outputs[i].astype(np.float64) for i, o in enumerate(outputs)]
+        self.expect = [self._exact[self._kind(o)].outputs[i].astype(np.float64) for i, o in enumerate(outputs)]
         self._slack["tight"] = self._tight()
         self._describe(first)
 
@@ -65,9 +65,9 @@ class Truth:
             self._slack[grade] = self._loose()
         return self._slack[grade]
 
-    def _of(self, output: Output) -> Ran:
-        kind = accumulator(output.dtype) if output.is_float else min(self._exact)
-        return self._exact.get(kind) or next(iter(self._exact.values()))
+    def _kind(self, output: Output) -> str:
+        """The accumulator that the output comes from; indices come from that of the other outputs."""
+        return accumulator(output.dtype) if output.is_float else next(iter(self._exact))
 
     def _expectation(self, kind: str) -> Ran:
         """Two exact runs, which must agree to the bit."""
@@ -120,19 +120,18 @@ class Truth:
 
     def _tight(self) -> list[np.ndarray]:
         slack: list[np.ndarray] = []
-        unknown: set[str] = set()
         found = {kind: self._spread(kind, None) for kind in self._exact}
         for i, output in enumerate(self._outputs):
-            kind = accumulator(output.dtype) if output.is_float and accumulator(output.dtype) in found else min(found)
-            deviation, differ, new = found[kind]
-            unknown |= new
-            bound = DEVIATIONS["tight"] * deviation[i] if output.is_float else np.zeros(differ[i].shape)
+            kind = self._kind(output)
+            deviation, differ = found[kind][0][i], found[kind][1][i]
+            bound = DEVIATIONS["tight"] * deviation if output.is_float else np.zeros(differ.shape)
             if output.dtype == "f64":
                 # The expectation was rounded to fp64, unless it is zero indeed.
-                bound = bound + np.where(self._of(output).outputs[i] != 0, spacing(self.expect[i], "f64"), 0.0)
-            bound[differ[i]] = np.inf
-            self.free.append(differ[i] if differ[i].any() else None)
+                bound = bound + np.where(self._exact[kind].outputs[i] != 0, spacing(self.expect[i], "f64"), 0.0)
+            bound[differ] = np.inf
+            self.free.append(differ if differ.any() else None)
             slack.append(bound)
+        unknown = set().union(*(names for _, _, names in found.values()))
         for name in sorted(unknown):
             self.blind.append(f"{name} has no rule of its own: its inputs and its result were perturbed instead")
         return slack
@@ -179,9 +178,6 @@ class Truth:
             return
         with np.errstate(all="ignore"):
             width = slack[known] / (0.5 * spacing(expect[known], output.dtype))
-        self.width.append(float(np.median(width[np.isfinite(width)])))
+        self.width.append(float(np.median(np.nan_to_num(width))))
         rms = float(np.sqrt(np.mean(expect[known] ** 2)))
         self.ill_conditioned |= float(np.median(slack[known])) > ILL_CONDITIONED * rms > 0
-
-
-Reference = Callable[..., Any]
