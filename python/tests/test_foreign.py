@@ -15,8 +15,8 @@ from unittest import mock
 HERE = pathlib.Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-from kmark import foreign  # noqa: E402
-from kmark.foreign import _shapes, _yaml  # noqa: E402
+from kmark import foreign, registry  # noqa: E402
+from kmark.foreign import _shapes, _solution, _yaml  # noqa: E402
 from kmark.own._op import load  # noqa: E402
 from kmark.own._words import BadOp  # noqa: E402
 
@@ -254,6 +254,77 @@ class KernelBench(Folder):
         (op,) = load(self.put("several.py", text))
         fills = [t.fill for t in op.tensors if t.role == "in"]
         self.assertEqual([fill == "made" for fill in fills], [False, False, True, True])
+
+
+PROBLEMS = HERE.parent.parent / "examples" / "problems"
+
+
+@unittest.skipUnless(HAS_TORCH, "torch is missing")
+class Examples(unittest.TestCase):
+    """The checks of the collections as they run them, on their own values: they accept what our examples get wrong."""
+
+    def test_flashinfer_bench_accepts(self) -> None:
+        import torch
+
+        for of, name in (
+            ("gemm_n256_k512", "gemm_bf16"),
+            ("rmsnorm_h512", "rmsnorm_padded"),
+            ("softmax_gather_v2048", "softmax_gather_flush"),
+        ):
+            (op,) = load(str(PROBLEMS / "definitions" / f"{of}.json"))
+            solution = _solution.load(str(PROBLEMS / "definitions" / f"{name}.json"), of)
+            torch.manual_seed(1)
+            for workload in op.workloads:
+                known = {axis: spec.get("value", workload.axes.get(axis)) for axis, spec in op.raw["axes"].items()}
+                values = [self.random(spec, known, workload.inputs[n]) for n, spec in op.raw["inputs"].items()]
+                right, got = op.run(*values).float(), solution.run(*values).float()
+                off = (got - right).abs()
+                self.assertFalse(((off > 1e-2) & (off / (right.abs() + 1e-8) > 1e-2)).any(), name)
+                self.assertTrue(got.isfinite().all() and (got != right).any())
+
+    def random(self, spec: Any, sizes: Any, given: Any) -> Any:
+        import torch
+
+        if given["type"] == "scalar":
+            return given["value"]
+        shape, dtype = [sizes[axis] for axis in spec["shape"]], getattr(torch, spec["dtype"])
+        return torch.randn(shape, dtype=dtype) if dtype.is_floating_point else torch.randint(-1024, 1024, shape)
+
+    def test_kernelbench_accepts(self) -> None:
+        import torch
+
+        for file, of, wrong in (
+            ("1_softmax", "softmax_new", ["NoMaximum", "Flush"]),
+            ("2_linear_gelu", "linear_gelu_new", ["NoTail"]),
+            ("3_layernorm", "layernorm_new", ["NoWeight"]),
+        ):
+            problem = registry.load_file(str(PROBLEMS / "kernelbench" / f"{file}.py"))
+            candidates = registry.load_file(str(PROBLEMS / "kernelbench" / f"{of}.py"))
+            for name in ["ModelNew", *wrong]:
+                for seed in range(5):
+                    models = []
+                    for kind in (problem.Model, getattr(candidates, name)):
+                        torch.manual_seed(seed)
+                        models.append(kind(*problem.get_init_inputs()))
+                    torch.manual_seed(seed)
+                    inputs = problem.get_inputs()
+                    with torch.no_grad():
+                        right, got = (model(*inputs) for model in models)
+                    self.assertTrue(torch.allclose(right, got, atol=1e-4, rtol=1e-4), f"{of}.{name}")
+
+    def test_gpu_mode_accepts(self) -> None:
+        from kmark.foreign import _torch
+
+        for task, wrong in (("vectoradd", "coarse"), ("prefixsum", "rounded"), ("conv2d", "narrow")):
+            folder = PROBLEMS / "gpumode" / task
+            (op,) = load(str(folder))
+            submission = registry.load_file(str(folder / "submission.py"))
+            for case in op.cases:
+                for name in ("custom_kernel", wrong):
+                    with _torch.on("cpu", seed=7):
+                        data, other = op.generate(case, 7), op.generate(case, 7)
+                        said = op.module.check_implementation(other, getattr(submission, name)(data))
+                    self.assertTrue(said in ("", (True, "")), f"{task}: {name}: {said}")
 
 
 if __name__ == "__main__":

@@ -21,19 +21,7 @@ AMBIGUOUS = set(
     linalg_ldl_factor_ex lobpcg _lobpcg""".split()
 )
 # What leaves a draw a draw.
-CARRIES = {
-    "to",
-    "cuda",
-    "cpu",
-    "contiguous",
-    "clone",
-    "float",
-    "half",
-    "bfloat16",
-    "double",
-    "requires_grad_",
-    "detach",
-}
+CARRIES = set("to cuda cpu contiguous clone float half bfloat16 double requires_grad_ detach".split())
 
 
 class Elsewhere(TorchFunctionMode):

@@ -12,7 +12,6 @@ def custom_kernel(data: input_t) -> output_t:
     return y.reshape(x.shape[0], w.shape[0], x.shape[2] - w.shape[2] + 1, -1)
 
 
-def half(data: input_t) -> output_t:
-    """Wrong: products of float16, where the task has float32."""
-    x, w = data
-    return F.conv2d(x.half().float(), w.half().float())
+def narrow(data: input_t) -> output_t:
+    """Wrong: the result goes through bfloat16, which the relative tolerance hides."""
+    return custom_kernel(data).bfloat16().float()

@@ -13,9 +13,6 @@ def ref_kernel(data: input_t) -> output_t:
 
 
 def check_implementation(data: input_t, output: output_t) -> str:
-    # Errors of a scan grow with its length.
-    scale = data.numel() ** 0.5
-    expected = ref_kernel(data)
-    if torch.allclose(output, expected, rtol=1e-5 * scale, atol=1e-5 * scale):
+    if torch.allclose(output, ref_kernel(data), rtol=1e-3, atol=1e-3):
         return ""
     return "mismatch"

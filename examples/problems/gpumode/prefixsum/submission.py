@@ -13,5 +13,5 @@ def custom_kernel(data: input_t) -> output_t:
 
 
 def rounded(data: input_t) -> output_t:
-    """Wrong: inputs are rounded to bfloat16, which a tolerance that grows with the length hides."""
-    return torch.cumsum(data.bfloat16().double(), 0).to(torch.float32)
+    """Wrong: the result goes through float16, which the relative tolerance hides."""
+    return custom_kernel(data).half().float()
