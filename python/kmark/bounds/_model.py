@@ -21,6 +21,9 @@ SUM, ROOT, FUNCTION = 1.0, 2.0, 4.0
 EXPONENTIALS = ("exp", "exp2", "expm1")
 LOGISTIC = ("expit", "sigmoid")
 
+# Functions that kernels approximate to so many units of 1, not of the result.
+ABSOLUTE = ("erf", "ndtr", "special_ndtr")
+
 # The roundings of partial sums, as a share of unit * sqrt(terms) * sqrt(sum of squares + square of the sum), at one
 # standard deviation. One chain over the terms in turn, the worst of orders, comes to half of this.
 WALK = 0.5

@@ -77,9 +77,8 @@ def compute(
     if method in ("reduce", "accumulate", "reduceat"):
         along(run, ufunc, method, given, kwargs, value)
         return results, None
-    units = UNITS.get(name, FUNCTION) + run.reach(name, given[0], terms[0], value)
     for result in results:
-        run.each(result, units, kwargs.get("where", True))
+        run.function(name, result, UNITS.get(name, FUNCTION), given[0], terms[0], kwargs.get("where", True))
     added = name in ("add", "subtract") and method == "__call__"
     return results, np.abs(given[0]) + np.abs(given[1]) if added else None
 

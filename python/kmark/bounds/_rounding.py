@@ -8,7 +8,7 @@ import math
 from typing import Any, Callable, Sequence
 
 from ._formats import FLOATS
-from ._model import EXPONENTIALS, FUNCTION, LOGISTIC, WALK, Model
+from ._model import ABSOLUTE, EXPONENTIALS, FUNCTION, LOGISTIC, WALK, Model
 
 
 class Rounding:
@@ -49,19 +49,24 @@ class Rounding:
         noise *= amplitude
         values += noise
 
-    def each(self, values: Any, units: Any, where: Any = True) -> None:
-        """Every element is off by so many units."""
+    def each(self, values: Any, units: Any, where: Any = True, least: float = 0.0) -> None:
+        """Every element is off by so many units, of itself or of `least`."""
         if self.model.exact or not self.is_float(values):
             return
-        size = self.xp.abs(values)
+        size = self.xp.clip(self.xp.abs(values), least, None)
         amplitude = size * (self.model.unit * units)
         # The smallest numbers may be flushed to zero, or to the smallest of the others.
         amplitude = self.xp.where((size > 0) & (size < self.model.tiny), self.model.tiny, amplitude)
         self.spread(values, amplitude, where)
         self.store(values, where)
 
-    def reach(self, name: str, argument: Any, terms: Any, result: Any) -> Any:
-        """Units by which `name` of a rounded argument is off; `terms`: the size of what the argument is the sum of."""
+    def function(self, name: str, values: Any, units: float, argument: Any, terms: Any, where: Any = True) -> None:
+        """Every element is the function of an argument; `terms`: the size of what that is the sum of."""
+        off = units + self._reach(name, argument, terms, values)
+        self.each(values, off, where, least=1.0 if name in ABSOLUTE else 0.0)
+
+    def _reach(self, name: str, argument: Any, terms: Any, result: Any) -> Any:
+        """Units by which the function of a rounded argument is off."""
         if name in EXPONENTIALS:
             return self.xp.abs(argument) if terms is None else terms
         return self.xp.abs(argument) * (1 - result) if name in LOGISTIC else 0.0

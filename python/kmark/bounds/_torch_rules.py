@@ -56,7 +56,7 @@ def elementwise(run: Any, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         argument = argument.clone()
     result = func(*args, **kwargs)
     if is_float(result):
-        run.each(result, UNITS[name] + run.reach(name, argument, terms, result))
+        run.function(name, result, UNITS[name], argument, terms)
         if added is not None:
             result.kmark_terms = added.detach() * abs(kwargs.get("alpha", 1))
         elif hasattr(result, "kmark_terms"):
