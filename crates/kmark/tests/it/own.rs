@@ -146,7 +146,11 @@ fn what_is_wrong_with_an_op_is_one_clear_line() {
             "give yours another name",
         ),
         ("import kmark\n@kmark.op('x: n -> y: n')\ndef f(x):\n    return x\n", &[], "needs axis n"),
-        ("import kmark\n@kmark.op('x: n -> y: n')\ndef f(x):\n    return x\n", &["--set", "n=99999999999"], "GiB are available"),
+        (
+            "import kmark\n@kmark.op('x: n -> y: n')\ndef f(x):\n    return x\n",
+            &["--set", "n=99999999999"],
+            "GiB are available",
+        ),
     ] {
         std::fs::write(&file, text_of).unwrap();
         let out =
