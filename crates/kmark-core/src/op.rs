@@ -64,6 +64,9 @@ pub const MEMORY: Attr = Attr {
 };
 pub const FLOATS: &[DType] = &[DType::F32, DType::F16, DType::Bf16, DType::F64];
 
+/// Has outputs judged for the inputs of the case's seed; `Err` says why nobody could.
+pub type Judge = fn(&Case, &View) -> Result<Verify, String>;
+
 /// A description and a few functions. Most ops leave most of it as in [`Op::NEW`].
 pub struct Op {
     pub name: &'static str,
@@ -94,7 +97,7 @@ pub struct Op {
     pub oracle: fn(&Case, &View, &dyn Sink),
     /// Of an op whose truth is not in this program: has the outputs judged elsewhere, instead of by `oracle`. The seed of
     /// the case is the one that its inputs were filled with.
-    pub judge: Option<fn(&Case, &View) -> Result<Verify, String>>,
+    pub judge: Option<Judge>,
     /// Numbers among the attributes may be zero or negative.
     pub any_number: bool,
     /// Of an op that is not ours: the hash of what defines it, which is part of its contract.

@@ -7,7 +7,7 @@ use crate::{Device, Fault, Impl};
 use kmark_core::case::Case;
 use kmark_core::gate::Verify;
 use kmark_core::inputs::GAP_BYTE;
-use kmark_core::op::{Op, by_rows};
+use kmark_core::op::{Judge, Op, by_rows};
 use kmark_core::record::Status;
 use kmark_core::tensor::{Role, TensorSpec, View};
 use std::any::Any;
@@ -104,7 +104,7 @@ pub fn verify_on(
 /// The word of who knows what is right, for an op whose truth is not in this program; `problems` are what is wrong beside
 /// the outputs' values.
 pub(crate) fn judged_elsewhere(
-    judge: fn(&Case, &View) -> Result<Verify, String>,
+    judge: Judge,
     case: &Case,
     seed: u64,
     outputs: &View,

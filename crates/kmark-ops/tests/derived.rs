@@ -49,7 +49,7 @@ fn derived_bounds_tell_right_from_wrong() {
     println!("{:22} {:>6} {:>9} {:>9} {:>9}", "op", "cases", "tight", "loose", "rejected");
     for (i, tally) in &found {
         let (entry, cases) = &chosen[*i];
-        let [impls, loose, mutants] = [&tally.impls, &tally.loose, &tally.mutants].map(Share::to_string);
+        let [impls, loose, mutants] = [&tally.impls, &tally.loose, &tally.mutants].map(Share::words);
         println!("{:22} {:>6} {impls:>9} {loose:>9} {mutants:>9}", entry.op.name, cases.len());
     }
     let list = |f: fn(&Tally) -> &Share| found.iter().flat_map(|(_, t)| f(t).others.clone()).collect::<Vec<_>>();
@@ -72,7 +72,7 @@ impl Share {
         self.of += 1;
         self.others.extend((!right).then(what));
     }
-    fn to_string(&self) -> String {
+    fn words(&self) -> String {
         format!("{}/{}", self.of - self.others.len(), self.of)
     }
 }

@@ -15,7 +15,8 @@ fn main() {
     let dir = std::env::temp_dir().join(format!("kmark-promises-{}", std::process::id()));
     std::fs::create_dir_all(&dir).expect("a temporary folder");
     println!("{:<58} {:>10}   promise", "", "measured");
-    let parts: [(&str, fn(&Path)); 7] = [
+    type Part = (&'static str, fn(&Path));
+    let parts: [Part; 7] = [
         ("roof", against_the_roof),
         ("host", host_overhead),
         ("memory", gate_memory),

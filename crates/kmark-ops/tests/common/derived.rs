@@ -11,7 +11,7 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{LazyLock, Mutex};
 
 /// Slack is six standard deviations, so that an RMS error of half of it is far from honest.
@@ -70,6 +70,8 @@ static PYTHONS: LazyLock<Vec<Mutex<Python>>> = LazyLock::new(|| {
 });
 
 struct Python {
+    /// It ends with us: its pipe closes.
+    _child: Child,
     to: ChildStdin,
     from: BufReader<ChildStdout>,
 }
@@ -86,7 +88,7 @@ impl Python {
         let no_python = |e| panic!("{}: {e}: run ./check, or set KMARK_PYTHON", python.display());
         let mut child = command.spawn().unwrap_or_else(no_python);
         let (to, from) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
-        Python { to, from: BufReader::new(from) }
+        Python { _child: child, to, from: BufReader::new(from) }
     }
 
     /// An answer is missing if Python died; it has said why.
