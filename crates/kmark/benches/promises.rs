@@ -118,21 +118,36 @@ fn gate_memory(dir: &Path) {
     }
 }
 
-/// Runs it, for its seconds and the most memory that it had, in MB.
-fn cost(command: &mut Command) -> (f64, f64) {
+/// What a command takes. Where others have the machine, its seconds of processor time tell more than the clock.
+struct Taken {
+    seconds: f64,
+    processor: f64,
+    bytes: f64,
+}
+
+impl std::fmt::Display for Taken {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        write!(f, "{:.1} s ({:.1} s of processors), {:.0} MB", self.seconds, self.processor, self.bytes / 1e6)
+    }
+}
+
+fn taken(command: &mut Command) -> Taken {
+    const TICKS_PER_SECOND: f64 = 100.0;
     let start = Instant::now();
     let mut child = command.stdout(Stdio::null()).spawn().expect("it runs");
-    let mut peak = 0.0f64;
-    let status = loop {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
-        peak = peak.max(field(&status, "VmHWM:"));
-        match child.try_wait().expect("a child") {
-            Some(status) => break status,
-            None => std::thread::sleep(Duration::from_millis(2)),
-        }
-    };
-    assert!(status.success(), "{command:?}");
-    (start.elapsed().as_secs_f64(), peak / 1e6)
+    let of = |file: &str| std::fs::read_to_string(format!("/proc/{}/{file}", child.id())).unwrap_or_default();
+    let (mut processor, mut bytes) = (0.0f64, 0.0f64);
+    // Its figures stay until it is waited for.
+    while field(&of("status"), "VmRSS:") > 0.0 || bytes == 0.0 {
+        bytes = bytes.max(field(&of("status"), "VmHWM:"));
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    let stat = of("stat");
+    let after_name = stat.rsplit(')').next().unwrap_or("").split_whitespace();
+    after_name.skip(11).take(2).for_each(|ticks| processor += ticks.parse::<f64>().unwrap_or(0.0) / TICKS_PER_SECOND);
+    assert!(child.wait().expect("a child").success(), "{command:?}");
+    Taken { seconds, processor, bytes }
 }
 
 /// A size of a process, in bytes.

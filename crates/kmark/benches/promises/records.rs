@@ -1,7 +1,7 @@
 //! Many records: a long run reported, a fleet's runs collected and merged, a page in a browser. They are copies of the
 //! records of a small run, under other names and with as many samples as it takes.
 
-use super::{KMARK, cost, line};
+use super::{KMARK, line, taken};
 use serde_json::Value;
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -9,10 +9,6 @@ use std::path::Path;
 use std::process::Command;
 
 const RUN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/run");
-
-fn told(took: (f64, f64)) -> String {
-    format!("{:.1} s, {:.0} MB", took.0, took.1)
-}
 
 /// A run of so many records in `dir`, each with so many samples.
 fn make(dir: &Path, records: usize, samples: usize) {
@@ -40,15 +36,15 @@ fn make(dir: &Path, records: usize, samples: usize) {
     }
 }
 
-/// 40,000 records of 30 KB.
+/// 40,000 records of 30 KB each.
 pub fn many(dir: &Path) {
     let run = dir.join("many");
-    make(&run, 40_000, 1_800);
+    make(&run, 40_000, 2_300);
     let bytes = std::fs::metadata(run.join("records.jsonl")).expect("it is there").len();
     for format in ["table", "markdown", "csv", "jsonl", "json"] {
-        let took = cost(Command::new(KMARK).args(["report", "--format", format]).arg(&run));
+        let took = taken(Command::new(KMARK).args(["report", "--format", format]).arg(&run));
         let what = format!("report --format {format}, 40,000 records, {:.1} GB", bytes as f64 / 1e9);
-        line(&what, told(took), "below 5 s, 200 MB");
+        line(&what, took.to_string(), "below 5 s, 200 MB");
     }
     let _ = std::fs::remove_dir_all(run);
 }
@@ -69,10 +65,10 @@ pub fn fleet(dir: &Path) {
     let mut submit = Command::new(KMARK);
     submit.env("PATH", &bin).args(["submit", "softmax", "--dtype", "f32", "--set", &sizes("m", 1)]);
     submit.args(["--set", &sizes("n", 500), "--slurm", "--nodes", "500", "--out"]).arg(&out);
-    line("10,000 cases planned over 500 tasks", told(cost(&mut submit)), "below 2 s, 500 MB");
+    line("10,000 cases planned over 500 tasks", taken(&mut submit).to_string(), "below 2 s, 500 MB");
 
     let one = dir.join("one");
-    make(&one, 1, 1_800);
+    make(&one, 1, 2_300);
     let records = std::fs::read_to_string(one.join("records.jsonl")).expect("it is there");
     let mut record: Value = serde_json::from_str(records.lines().next().expect("a line")).expect("JSON");
     let told_run = std::fs::read_to_string(format!("{RUN}/run.json")).expect("it is there");
@@ -94,10 +90,10 @@ pub fn fleet(dir: &Path) {
         }
         runs.push(run);
     }
-    let collect = cost(Command::new(KMARK).env("PATH", &bin).arg("collect").arg(&out));
-    line("collected: 20,000 records of 30 KB", told(collect), "below 5 s, 500 MB");
-    let merge = cost(Command::new(KMARK).arg("merge").args(&runs).arg("--out").arg(dir.join("merged")));
-    line("merged: 500 runs", told(merge), "below 5 s, 500 MB");
+    let collect = taken(Command::new(KMARK).env("PATH", &bin).arg("collect").arg(&out));
+    line("collected: 20,000 records of 30 KB", collect.to_string(), "below 5 s, 500 MB");
+    let merge = taken(Command::new(KMARK).arg("merge").args(&runs).arg("--out").arg(dir.join("merged")));
+    line("merged: 500 runs", merge.to_string(), "below 5 s, 500 MB");
     let _ = std::fs::remove_dir_all(out);
     let _ = std::fs::remove_dir_all(dir.join("merged"));
 }
@@ -124,10 +120,10 @@ pub fn page(dir: &Path) {
     let (run, file) = (dir.join("page"), dir.join("page.html"));
     make(&run, 10_000, 200);
     let arg = |path: &Path| path.to_str().expect("text").to_string();
-    let made = cost(Command::new(KMARK).args(["report", &arg(&run), "--format", "html", "--out", &arg(&file)]));
+    let made = taken(Command::new(KMARK).args(["report", &arg(&run), "--format", "html", "--out", &arg(&file)]));
     let page = std::fs::read_to_string(&file).expect("it was made");
     let size = page.len() as f64 / 1e6;
-    line(&format!("page of 10,000 records made, {size:.0} MB"), told(made), "");
+    line(&format!("page of 10,000 records made, {size:.0} MB"), made.to_string(), "");
     let open = page.replace("</body>", &format!("{WATCH}</body>"));
     std::fs::write(&file, open).expect("writable");
     let mut browser = Command::new("chromium");
