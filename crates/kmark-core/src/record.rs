@@ -216,8 +216,11 @@ pub struct Record {
     pub contract: String,
     #[serde(rename = "impl")]
     pub impl_name: String,
-    /// Hash of the impl's source.
+    /// Hash of the impl: of its source, the values that were tuned, the libraries that it stands on.
     pub impl_hash: String,
+    /// Of its source alone, where that is not the same.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub source_hash: Option<String>,
     pub device: DeviceId,
     pub mode: Mode,
     pub seed: u64,

@@ -118,6 +118,9 @@ pub struct Run {
     pub calibration: Option<Calibration>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub roofs: Option<Roofs>,
+    /// The start of the run that they were taken from, if they were not measured in this one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub roofs_from: Option<String>,
     /// Why there are none.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub no_roofs: Option<String>,

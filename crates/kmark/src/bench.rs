@@ -186,6 +186,7 @@ impl Bench<'_> {
             contract: op.contract(case),
             impl_name: imp.name().to_string(),
             impl_hash: imp.hash(),
+            source_hash: None,
             device: device.expect("workers start before cases").device.clone(),
             mode: self.settings.mode,
             seed: case.seed,
@@ -303,7 +304,9 @@ impl Bench<'_> {
                     _ => {}
                 }
                 let chosen = turn.record.tuned.as_ref().map_or("", |t| &t.chosen);
-                turn.record.impl_hash = hash_with(hash_with(turn.imp.hash(), chosen), &libraries);
+                let own = turn.imp.hash();
+                turn.record.impl_hash = hash_with(hash_with(own.clone(), chosen), &libraries);
+                turn.record.source_hash = (turn.record.impl_hash != own).then_some(own);
                 turn.record.contract = contract.unwrap_or_else(|| planned.entry.op.contract(&planned.case));
                 turn.record.times = Times { tune_ns: times.tune_ns.or(turn.tune_ns), ..times };
                 turn.record.kernels = kernels;

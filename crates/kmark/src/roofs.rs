@@ -10,14 +10,15 @@ use indexmap::IndexMap;
 use kmark_core::case::{Case, DEFAULT_SEED};
 use kmark_core::cost::{Cost, Roofs};
 use kmark_core::dtype::DType;
-use kmark_core::record::{Conditions, Mode, family};
+use kmark_core::record::{Conditions, DeviceId, Mode, family};
+use kmark_core::run::Run;
 use kmark_core::stats::{median, quantile};
 use kmark_core::stop::StopRule;
 use kmark_core::wire::{Check, Reply, Request, Warmup};
 use kmark_device::Fault;
 use kmark_ops::Entry;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 pub const PATTERNS: [&str; 4] = ["copy", "read", "write", "triad"];
@@ -77,17 +78,41 @@ pub fn measure(workers: &mut Workers, plan: &Plan, budget: Duration) -> Measured
         return Err("less than 1 GiB of memory is available".into());
     }
     let (device, mut matrix) = (workers.device(), BTreeMap::new());
-    for p in &plan.items {
-        let cost = p.entry.op.cost(&p.case);
-        // On a CPU narrower dtypes are computed in their accumulator's.
-        let dtype = if device == Choice::Cpu { p.case.acc() } else { p.case.dtype };
-        if cost.flops > FLOPS_PER_BYTE * cost.bytes() && !matrix.contains_key(&dtype) {
-            matrix.insert(dtype, product(workers, device, dtype, budget)?.rate);
-        }
+    for dtype in products(plan) {
+        matrix.insert(dtype, product(workers, device, dtype, budget)?.rate);
     }
     let mut rate = |kind| pattern(workers, device, kind, budget).map(|l| l.rate);
     let (copy, read, write, triad) = (rate("copy")?, rate("read")?, rate("write")?, rate("triad")?);
     Ok(Roofs { copy, read, write, triad, matrix, cache_bytes: device.cache_bytes() })
+}
+
+/// The dtypes of products that may limit a case.
+fn products(plan: &Plan) -> BTreeSet<DType> {
+    let much = plan.items.iter().filter(|p| {
+        let cost = p.entry.op.cost(&p.case);
+        cost.flops > FLOPS_PER_BYTE * cost.bytes()
+    });
+    // On a CPU narrower dtypes are computed in their accumulator's.
+    much.map(|p| if plan.device() == Choice::Cpu { p.case.acc() } else { p.case.dtype }).collect()
+}
+
+/// Takes what an earlier run measured on the same devices; or says why that is not what this one needs.
+pub fn reuse(run: &mut Run, earlier: &Run, plan: &Plan) -> std::result::Result<(), String> {
+    let of = |device: &DeviceId| {
+        let among = earlier.gpus.iter().find(|g| g.device == *device).and_then(|g| g.roofs.clone());
+        let roofs = among.or_else(|| earlier.roofs.clone().filter(|_| earlier.device == *device));
+        let roofs = roofs.ok_or_else(|| format!("it has no roofs of {} ({})", device.name, device.id))?;
+        match products(plan).into_iter().find(|dtype| !roofs.matrix.contains_key(dtype)) {
+            Some(dtype) => Err(format!("it has no roof for products in {dtype}")),
+            None => Ok(Some(roofs)),
+        }
+    };
+    run.roofs = of(&run.device)?;
+    for gpu in &mut run.gpus {
+        gpu.roofs = of(&gpu.device)?;
+    }
+    run.roofs_from = Some(earlier.roofs_from.clone().unwrap_or_else(|| earlier.started.clone()));
+    Ok(())
 }
 
 /// The same limits measured once more, thoroughly, the higher of each: something may have disturbed the machine the

@@ -149,6 +149,7 @@ fn about(data: &RunData) -> Json {
         ("commit", run.git.as_ref().map(commit)),
         ("tags", (!run.tags.is_empty()).then(|| run.tags.join(", "))),
         ("no roofs", no_roofs),
+        ("roofs of the run of", run.roofs_from.clone()),
     ];
     let facts = facts.iter().filter_map(|(name, value)| Some([*name, value.as_deref()?]));
     let environment = run.environment.iter().map(|(name, value)| [name.as_str(), value]);

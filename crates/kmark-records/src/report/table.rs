@@ -150,6 +150,7 @@ fn footer(data: &RunData) -> String {
         let matrix = roofs.matrix.iter().map(|(dtype, flops)| format!("{dtype} matrix roof {}", units::flops(*flops)));
         facts.extend(matrix);
     }
+    facts.extend(data.run.roofs_from.as_ref().map(|start| format!("roofs of the run of {start}")));
     if let Some(why) = &data.run.no_roofs {
         facts.push(format!("no roofs: {}", why.lines().next().unwrap_or("")));
     }

@@ -9,9 +9,9 @@ use crate::error::{Error, Result};
 use crate::log::{self, Log};
 use crate::plan::{Plan, Planned, plan};
 use crate::report::{self, Options, RunData, against::noise};
-use crate::store::{Loaded, Store};
-use crate::{env, own, provenance, units};
-use kmark_core::record::{Mode, Record, SCHEMA, family};
+use crate::store::{self, Loaded, Store, read_run};
+use crate::{env, own, provenance, roofs, units};
+use kmark_core::record::{Mode, Record, SCHEMA};
 use kmark_core::run::{Gpu, Run, Settings};
 use kmark_device::last_words;
 use std::collections::{HashMap, HashSet};
@@ -35,6 +35,10 @@ pub fn run_plan(args: RunArgs, mut plan: Plan) -> Result<u8> {
     check_baseline(&args.measure, &plan)?;
     own::try_references(plan.items.iter().map(|p| &p.case))?;
     let mut run = describe(&args, &settings, &plan)?;
+    if let Some(from) = &args.measure.roofs_from {
+        let refused = |why| Error::usage(format!("--roofs-from {}: {why}", from.display()));
+        roofs::reuse(&mut run, &read_run(store::folder(from))?, &plan).map_err(refused)?;
+    }
     let dir = args.out.clone().map_or_else(default_dir, Ok)?;
     let (mut store, earlier) = Store::open(&dir, &run, args.resume)?;
     let mut records = Vec::new();
@@ -56,8 +60,8 @@ pub fn run_plan(args: RunArgs, mut plan: Plan) -> Result<u8> {
     let log = Arc::new(Log::new(dir.join(log::FILE)));
     let mut phases = run.phases.unwrap_or_default();
     if !plan.items.is_empty() {
-        let (deadline, roofs) = (args.measure.selection.deadline, !args.measure.no_roofs);
-        let lanes = Lanes::new(&plan, &settings, deadline, roofs, Arc::clone(&log), progress);
+        let (deadline, with_roofs) = (args.measure.selection.deadline, !args.measure.no_roofs);
+        let lanes = Lanes::new(&plan, &settings, deadline, with_roofs, Arc::clone(&log), progress);
         let known = lanes::known(&run, &plan.devices)?;
         lanes.run(&known, |event| match event {
             Event::Ready(gpu) => {
@@ -175,6 +179,7 @@ fn describe(args: &RunArgs, settings: &Settings, plan: &Plan) -> Result<Run> {
         tags: args.measure.tag.clone(),
         calibration: None,
         roofs: None,
+        roofs_from: None,
         no_roofs: None,
         noise_floor: None,
         phases: None,
@@ -245,10 +250,8 @@ fn check_same_run(now: &Run, then: &Loaded, plan: &Plan) -> Result<()> {
         else {
             return differs("other cases or impls:", &format!("{} {}", r.case, r.impl_name), "in this command");
         };
-        // What stands on libraries has a hash that includes them, which is known when it is bound.
-        let alone = family(&r.impl_name) == "cpu" || kmark_ops::cuda::kernel_file(*imp).is_some();
-        let chosen = r.tuned.as_ref().map_or("", |t| &t.chosen);
-        if alone && r.status.is_comparable() && kmark_ops::cuda::hash_with(imp.hash(), chosen) != r.impl_hash {
+        let known = r.source_hash.as_ref().unwrap_or(&r.impl_hash);
+        if r.status.is_comparable() && *known != imp.hash() {
             return differs("another version of", &r.impl_name, "this one");
         }
     }

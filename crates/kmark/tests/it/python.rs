@@ -239,6 +239,26 @@ fn without_an_interpreter_a_library_is_unavailable_and_ours_run() {
     assert_eq!((code, status), (Some(0), vec!["ok", "unavailable"]), "{err}");
 }
 
+/// What stands on libraries has a hash of its own source, too.
+#[test]
+fn a_run_does_not_go_on_with_an_edited_function() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("mine.py");
+    let code = std::fs::read_to_string(root().join("examples/mine.py")).unwrap();
+    std::fs::write(&file, &code).unwrap();
+    let args = ["run", "rmsnorm", "--device", "cpu", "--dtype", "f32", "--configs", "5x17", "--budget", "10ms"];
+    let args = [&args[..], &["--rounds", "2", "--no-roofs", "--impl", "./mine.py:plain", "--out", "out"]].concat();
+    let run = |more: &[&str]| {
+        let mut command = kmark(&[&args[..], more].concat());
+        command.env("KMARK_PYTHON", python()).current_dir(dir.path()).output().unwrap()
+    };
+    assert!(run(&[]).status.success() && run(&["--resume"]).status.success());
+    std::fs::write(&file, format!("{code}\n# edited\n")).unwrap();
+    let refused = run(&["--resume"]);
+    let line = text(&refused.stderr);
+    assert!(refused.status.code() == Some(2) && line.contains("another version of ./mine.py:plain"), "{line}");
+}
+
 /// The requests of the transcript, each with what must come back. `…` stands for what differs from run to run.
 fn transcript() -> Vec<(Value, Value)> {
     let lines = include_str!("python/transcript.jsonl").lines();

@@ -151,6 +151,31 @@ fn roofs_that_cannot_be_measured_are_mentioned() {
 }
 
 #[test]
+fn roofs_of_minutes_ago_are_taken_from_that_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let done = |out: &str, more: &[&str]| quick(dir.path(), out, more).output().unwrap();
+    assert!(done("first", &[]).status.success() && done("without", &["--no-roofs"]).status.success());
+    let again = done("second", &["--roofs-from", "first"]);
+    assert!(again.status.success(), "{}", text(&again.stderr));
+    let [first, second] = ["first", "second"].map(|name| run_json(&dir.path().join(name)));
+    assert!(second["roofs"] == first["roofs"] && second["phases"]["roofs_ns"] == 0, "{second}");
+    assert_eq!(second["roofs_from"], first["started"]);
+    assert!(text(&again.stdout).contains(&format!("roofs of the run of {}", first["started"].as_str().unwrap())));
+    let product =
+        ["run", "gemm", "--device", "cpu", "--dtype", "f32", "--configs", "64x64x512", "--roofs-from", "first"];
+    let product = kmark(&product).current_dir(dir.path()).output().unwrap();
+    for (done, why) in [
+        (done("third", &["--roofs-from", "without"]), "it has no roofs of "),
+        (done("third", &["--roofs-from", "nowhere"]), "is this the folder of a run?"),
+        (product, "it has no roof for products in f32"),
+    ] {
+        let line = text(&done.stderr);
+        assert!(done.status.code() == Some(2) && line.lines().count() == 1 && line.contains(why), "{line}");
+    }
+    assert!(!dir.path().join("third").exists());
+}
+
+#[test]
 fn an_interrupted_run_says_how_to_go_on() {
     let dir = tempfile::tempdir().unwrap();
     let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("kmark"))
