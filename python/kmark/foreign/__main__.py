@@ -8,7 +8,7 @@ import pathlib
 import sys
 from typing import Any, Iterator, Mapping, Optional
 
-from .. import _engine
+from .. import _engine, _native
 from ..own._op import REFERENCE
 from ..own._words import BadOp
 from . import load
@@ -90,6 +90,7 @@ def main() -> int:
     parser.add_argument("definition", help="the Definition that was run")
     parser.add_argument("run", type=pathlib.Path, help="the folder of the run")
     args = parser.parse_args()
+    _native.load()
     try:
         found = load(args.definition)
         if not found or not isinstance(found[0], Definition):

@@ -67,7 +67,7 @@ class Problem(Op):
         """Values in fp64 as tensors of the dtypes that they have outside the oracle."""
         if self.library == "numpy":
             known = {"f64": "f8", "f32": "f4", "f16": "f2", "i32": "i4", "i64": "i8"}
-            return {name: x.astype(known[self.dtype_of(name, case)]) for name, x in arrays.items()}
+            return {name: x.astype(known.get(self.dtype_of(name, case), "f4")) for name, x in arrays.items()}
         import torch
 
         def tensor(name: str, x: np.ndarray) -> Any:

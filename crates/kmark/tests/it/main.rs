@@ -8,6 +8,7 @@ mod cuda;
 mod every_kernel;
 mod faults;
 mod fleet;
+mod foreign;
 mod gpus;
 mod history;
 mod kernels;
