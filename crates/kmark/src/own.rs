@@ -34,7 +34,7 @@ fn split(word: &str) -> (&str, Option<&str>) {
 /// Whether a word on the command line is a file or folder that defines ops, by its name and what lies there.
 pub fn is_file(word: &str) -> bool {
     let path = split(word).0;
-    path.ends_with(".py") || Path::new(path).is_dir() || is_definition(path)
+    path.ends_with(".py") || Path::new(path).join("task.yml").is_file() || is_definition(path)
 }
 
 /// A JSON file with a reference is a problem; suites have none.
@@ -47,11 +47,12 @@ fn is_definition(path: &str) -> bool {
 /// The ops of a file, learnt.
 pub fn load(word: &str) -> Result<Vec<&'static OwnOp>> {
     let (path, wanted) = split(word);
-    let told: Vec<OwnOp> = match LOADED.lock().expect("nobody panics while loading").iter().find(|(p, _)| p == path) {
-        Some((_, ops)) => ops.clone(),
-        None => python::describe(path)?,
-    };
-    LOADED.lock().expect("nobody panics while loading").push((path.to_string(), told.clone()));
+    let mut loaded = LOADED.lock().expect("nobody panics while loading");
+    if !loaded.iter().any(|(p, _)| p == path) {
+        loaded.push((path.to_string(), python::describe(path)?));
+    }
+    let told: Vec<OwnOp> = loaded.iter().find(|(p, _)| p == path).map_or_else(Vec::new, |(_, ops)| ops.clone());
+    drop(loaded);
     let known: Vec<&str> = told.iter().map(|o| o.name.as_str()).collect();
     if let Some(op) = wanted.filter(|w| !known.contains(w)) {
         return Err(Error::usage(format!("{path}: {}", unknown("op", op, known))));

@@ -52,7 +52,9 @@ impl Suite {
     pub fn from_file(path: &str) -> Result<Suite> {
         let meta = std::fs::metadata(path).map_err(|e| Error::usage(format!("{path}: {e}")))?;
         if !meta.is_file() {
-            return Err(Error::usage(format!("{path} is not a file")));
+            return Err(Error::usage(format!(
+                "{path} is not a file, and a folder with no task.yml is no problem either"
+            )));
         }
         if meta.len() > MAX_FILE {
             return Err(Error::usage(format!("{path} is {} bytes long; a suite has at most {MAX_FILE}", meta.len())));
