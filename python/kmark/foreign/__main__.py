@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import pathlib
 import sys
 from typing import Any, Iterator, Mapping, Optional
@@ -100,8 +101,10 @@ def main() -> int:
     except BadOp as why:
         print(f"{args.definition}: {why}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # whoever reads has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     except (OSError, ValueError, KeyError) as error:
-        print(f"{args.run}: {error!r}; is it the folder of a run?", file=sys.stderr)
+        print(f"{args.run}: is it the folder of a run? ({error!r})", file=sys.stderr)
         return 2
     return 0
 
