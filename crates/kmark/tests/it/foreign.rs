@@ -134,6 +134,7 @@ fn what_cannot_be_mapped_is_refused_in_one_line() {
     let model = "import torch.distributed\nclass Model: pass\ndef get_inputs(): return []\n";
     put("many/task.yml", "multi_gpu: true\ntests:\n  - {n: 1}\n");
     std::fs::create_dir(path("none")).unwrap();
+    std::fs::copy(path("norm.jsonl"), path("lost.jsonl")).unwrap();
     for (problem, why) in [
         (put("sampling.json", &changed("\"norm\"", "\"sampling\"")), "at random"),
         (put("bool.json", &changed("\"int64\"", "\"bool\"")), "ids is bool"),
