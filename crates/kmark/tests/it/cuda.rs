@@ -1,6 +1,7 @@
 //! The CUDA path from end to end on a stand-in for the driver and the compiler that runs kernels on the CPU: loading,
 //! order of calls, modes, faults. What is fast or slow cannot be seen here; what is right can.
 
+use crate::python::python;
 use crate::{kmark, records, text};
 use assert_cmd::Command;
 use std::path::{Path, PathBuf};
@@ -29,6 +30,7 @@ pub static TIMED: Mutex<()> = Mutex::new(());
 pub fn on_standin(folder: &Path, args: &[&str]) -> Command {
     let mut command = kmark(args);
     command.env("KMARK_CUDA_PATH", folder).env("KMARK_STANDIN", folder);
+    command.env("KMARK_PYTHON", python());
     // Kept between runs of the tests: the key is everything that a result depends on.
     command.env("KMARK_CACHE", folder.join("cache"));
     // Roofs are measured on as much as a GPU has; a small one takes seconds.

@@ -1,6 +1,6 @@
 //! Ops of users: a reference in Python is an op, judged in a process of its own. NumPy stands for torch.
 
-use crate::cuda::{TIMED, on_standin, standin};
+use crate::cuda::{TIMED, cuda};
 use crate::python::python;
 use crate::{kmark, records, text};
 use assert_cmd::Command;
@@ -96,7 +96,7 @@ fn a_cuda_file_computes_a_users_op() {
         out.to_str().unwrap(),
     ]);
     let turn = TIMED.lock().unwrap_or_else(|e| e.into_inner());
-    let ran = with_python(on_standin(standin(), &args));
+    let ran = cuda(&args);
     drop(turn);
     let records = records(&out);
     assert_eq!(records.len(), 4, "{}", text(&ran.stderr));
