@@ -161,8 +161,15 @@ fn without_any_gpu_left_a_run_ends_and_goes_on_later() {
     // Once they are back, what was not run is run, and only that.
     let args = ["--device", "cuda:all", "--budget", "150ms", "--rounds", "3", "--no-roofs", "--resume", "--out"];
     let args = [&["run"], SELECTION, &args, &[out.to_str().unwrap()]].concat();
-    let again = on_standin(standin(), &args).env("KMARK_STANDIN_DEVICES", "2").output().unwrap();
+    let resume = || on_standin(standin(), &args).env("KMARK_STANDIN_DEVICES", "2").output().unwrap();
+    let mut again = resume();
+    for _ in 0..5 {
+        if text(&again.stderr).contains("timers cannot be trusted") {
+            again = resume();
+        }
+    }
     assert_eq!(again.status.code(), Some(6), "those that failed have failed: {}", text(&again.stderr));
     let after = records(&out);
-    assert!(after[..before.len()] == before[..] && cases(&after).len() == 8 && seen < 8);
+    assert!(after[..before.len()] == before[..] && seen < 8, "{}", text(&again.stderr));
+    assert_eq!(cases(&after).len(), 8, "{}", text(&again.stderr));
 }
