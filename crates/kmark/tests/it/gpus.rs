@@ -52,10 +52,18 @@ fn all_of_one_gpu_is_that_gpu_and_several_share_the_cases() {
     let _turn = TIMED.lock().unwrap_or_else(|e| e.into_inner());
     let dir = tempfile::tempdir().unwrap();
     let [one, all, two] = ["one", "all", "two"].map(|name| dir.path().join(name));
-    for (gpus, device, out) in [("1", "cuda", &one), ("1", "cuda:all", &all), ("2", "cuda:all", &two)] {
-        let extra: &[&str] = if gpus == "1" { &["--no-roofs"] } else { &[] };
-        let done = run_on(gpus, device, out, extra);
+    for (device, out) in [("cuda", &one), ("cuda:all", &all)] {
+        let done = run_on("1", device, out, &["--no-roofs"]);
         assert!(done.status.success(), "{device}: {}", text(&done.stderr));
+    }
+    // On a busy machine the first may have done everything before the second is ready.
+    for _ in 0..5 {
+        let _ = std::fs::remove_dir_all(&two);
+        let done = run_on("2", "cuda:all", &two, &[]);
+        assert!(done.status.success(), "{}", text(&done.stderr));
+        if places(&two).values().flatten().collect::<BTreeSet<_>>().len() == 2 {
+            break;
+        }
     }
     assert_eq!(rows(&one), rows(&all));
     assert_eq!(rows(&one), rows(&two));
