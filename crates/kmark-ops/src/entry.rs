@@ -12,7 +12,7 @@ pub struct Entry {
     pub cpu: &'static [&'static dyn Impl],
     pub cuda: &'static [&'static dyn Impl],
     /// Wrong on purpose, or right but loose: its own, and groups that it shares with other ops. Every op has those of
-    /// [`crate::mutant::COMMON`] as well.
+    /// `mutant::COMMON` as well.
     pub mutants: &'static [&'static [Mutant]],
 }
 
