@@ -8,7 +8,7 @@ from . import registry
 
 def main() -> None:
     rows = [
-        {"op": a.op, "name": a.name, "about": a.about, "hash": a.hash, "devices": a.devices}
+        {"op": a.op, "name": a.name, "about": a.about, "hash": a.hash(), "devices": a.devices}
         for a in registry.load().values()
     ]
     json.dump(rows, sys.stdout)

@@ -14,7 +14,7 @@ import pkgutil
 import sys
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Callable, Iterator, Optional, Sequence, Union
 
 Launch = Callable[[], Any]
@@ -124,11 +124,15 @@ class Adapter:
     arrays: str
     strided: bool
     contract: Contract
-    hash: str = field(default="")
+    function: Optional[Function] = None
 
     @property
     def family(self) -> str:
         return self.name.split("/", 1)[0]
+
+    def hash(self) -> str:
+        """Of the function and what it imports from beside itself; reads files, so only who needs it asks."""
+        return hash_of(self.function, _file(self.function)) if self.function else ""
 
     def contract_of(self, case: Case) -> Optional[str]:
         return self.contract(case) if callable(self.contract) else self.contract
@@ -175,10 +179,9 @@ def impl(
 
     def register(function: Function) -> Function:
         of = op or function.__module__.rsplit(".", 1)[-1].replace("_", "-")
-        made = adapter_of(function, of, name or _name(function))
+        made = adapter_of(function, of, name or _name(function), arrays or "torch")
         made.about = about or made.about
-        made.devices, made.arrays, made.strided = places, arrays or "torch", bool(strided)
-        made.contract = contract
+        made.devices, made.strided, made.contract = places, bool(strided), contract
         if not function.__module__.startswith(f"{__package__}.impls."):
             REGISTERED.append((function.__module__, made))
             return function
@@ -191,22 +194,20 @@ def impl(
     return register
 
 
-def adapter_of(function: Function, op: str, name: str, file: Optional[str] = None) -> Adapter:
-    """An adapter of a plain function, which lies in `file` if it does not say so itself: on any device."""
+def adapter_of(function: Function, op: str, name: str, arrays: str) -> Adapter:
+    """An adapter of a plain function: on any device, with any strides."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         raise TypeError(f"{name} does not tell its parameters; write a function around it that has them") from None
     bind = function if [p.name for p in parameters][:2] == ["case", "t"] else by_name(function, parameters)
     about = (inspect.getdoc(function) or "").split("\n", 1)[0]
-    source = file or _file(function)
-    return Adapter(op, name, about, bind, DEVICES, arrays_of(source), True, None, _hash(function, source))
+    return Adapter(op, name, about, bind, DEVICES, arrays, True, None, function)
 
 
-def arrays_of(file: Optional[str]) -> str:
+def arrays_of(file: str) -> str:
     """What functions of a file take: NumPy arrays if it imports numpy and not torch, or if there is no torch."""
-    imported = set(_imported(pathlib.Path(file).read_text(encoding="utf-8"))) if file else set()
-    tops = {module.split(".")[0] for module in imported}
+    tops = {module.split(".")[0] for module in _imported(pathlib.Path(file).read_bytes())}
     if "numpy" in tops and "torch" not in tops:
         return "numpy"
     return "torch" if "torch" in tops or importlib.util.find_spec("torch") else "numpy"
@@ -275,20 +276,23 @@ def value_of(case: Case, t: Any, name: str) -> Any:
     return text
 
 
-def _hash(function: Callable[..., Any], file: Optional[str]) -> str:
+def hash_of(function: Callable[..., Any], file: Optional[str]) -> str:
     """Changes with the text of the file that holds the function, and of all that it imports from beside itself."""
     texts = b"\0".join(name.encode() + b"\0" + text for name, text in _sources(file)) if file else b""
     qualified = str(getattr(function, "__qualname__", _name(function)))
     return hashlib.blake2b(texts + qualified.encode(), digest_size=8).hexdigest()
 
 
-def _imported(text: Union[str, bytes]) -> Iterator[str]:
+@functools.cache
+def _imported(text: bytes) -> set[str]:
     """Modules that a text imports, wherever it does."""
+    found: set[str] = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
-            yield from (name.name for name in node.names)
+            found |= {name.name for name in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level < 2:
-            yield from [node.module] if node.module else [name.name for name in node.names]
+            found |= {node.module} if node.module else {name.name for name in node.names}
+    return found
 
 
 @functools.cache

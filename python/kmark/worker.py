@@ -83,7 +83,7 @@ class Adapters:
             raise AttributeError(f"{path} has no function {function}")
         if not callable(chosen):
             raise TypeError(f"{function} in {path} is no function, but {type(chosen).__name__}")
-        return registry.adapter_of(chosen, case.op, name, path)
+        return registry.adapter_of(chosen, case.op, name, registry.arrays_of(path))
 
     def own(self, name: str) -> Op:
         """An op of the file that this process judges."""

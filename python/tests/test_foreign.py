@@ -182,6 +182,48 @@ class Tasks(Folder):
         self.put("lost/task.yml", "tests:\n  - {n: 1}\n")
         self.refused(str(self.folder / "lost"), "no reference.py")
 
+    @unittest.skipUnless(HAS_TORCH, "torch is missing")
+    def test_a_nest_of_data_and_words_among_the_keys(self) -> None:
+        self.put("nest/task.yml", "tests:\n  - {n: 4, h: 8, kind: a, seed: 1}\n  - {n: 6, h: 16, kind: b, seed: 2}\n")
+        text = """\
+            import torch
+            def generate_input(n, h, kind, seed):
+                x = torch.randn(n, h, device="cuda")
+                x = x if kind == "a" else x * 2
+                return x, {"w.w": torch.rand(h, h // 2, device="cuda")}, {"h": h}
+            def ref_kernel(data):
+                x, w, config = data
+                return x[:, : config["h"]] @ w["w.w"]
+            def check_implementation(data, output):
+                return torch.allclose(ref_kernel(data), output)
+            """
+        self.put("nest/reference.py", text)
+        (op,) = load(str(self.folder / "nest"))
+        self.assertEqual((op.axes, op.configs), (["n", "h", "number"], ["4x8x1", "6x16x2"]))
+        told = [(t.name, t.dims, t.fill) for t in op.tensors]
+        rows = {"rows": {"shift": 0.0}}
+        self.assertEqual(told[:2], [("x0", ["n", "h"], "made"), ("x1_w_w", ["h", "h/2"], rows)])
+        import torch
+
+        x, w = torch.rand(6, 16), torch.rand(16, 8)
+        y = op.reference(x0=x, x1_w_w=w, n=6, h=16, number=2)["y"]
+        self.assertTrue(torch.equal(y, x @ w))
+
+    @unittest.skipUnless(HAS_TORCH, "torch is missing")
+    def test_what_is_refused_when_looked_at(self) -> None:
+        head = "import torch\ndef generate_input(n):\n    return {data}\ndef check_implementation(d, o): pass\n"
+        for i, (data, body, why) in enumerate([
+            ("torch.rand(n)", "return torch.rand_like(d)", "draws random numbers"),
+            ("torch.rand(n, n)", "return torch.linalg.eigh(d)[1]", "not unique"),
+            ("(torch.rand(n), object())", "return d[0]", "is a object"),
+            ("(torch.rand(n), torch.zeros(n))", "d[0].zero_(); return d[1] + 1", "changes 0, which it does not return"),
+            ("(torch.rand(n), torch.zeros(n))", "d[1].add_(d[0]); return d[1]", "adds to what is in the output"),
+            ("torch.rand(n * n % 7 + 1)", "return d", "does not follow from n"),
+        ]):  # fmt: skip
+            self.put(f"t{i}/task.yml", "tests:\n  - {n: 4}\n  - {n: 5}\n  - {n: 9}\n")
+            self.put(f"t{i}/reference.py", head.replace("{data}", data) + f"def ref_kernel(d):\n    {body}\n")
+            self.refused(str(self.folder / f"t{i}"), why)
+
 
 class KernelBench(Folder):
     MODEL = """\
@@ -243,6 +285,11 @@ class KernelBench(Folder):
         self.assertGreater(values["norm_running_var"].min(), 0)
         again = op.inputs(np.random.default_rng(4))
         self.assertFalse((again["norm_weight"] == values["norm_weight"]).any())
+
+    @unittest.skipUnless(HAS_TORCH, "torch is missing")
+    def test_a_whole_output_leaves_the_case_its_dtype(self) -> None:
+        (op,) = load(self.problem("y = torch.argmax(x, 1)"))
+        self.assertEqual((op.dtypes, [t.dtype for t in op.tensors]), (["f32"], [None, "i64"]))
 
     @unittest.skipUnless(HAS_TORCH, "torch is missing")
     def test_inputs_that_their_code_computes_stay_as_they_are(self) -> None:

@@ -87,15 +87,15 @@ class Registering(unittest.TestCase):
         ) -> None:
             seen.append((x, block, m, rest, y, eps, fast, more))
 
-        registry.adapter_of(function, "rmsnorm", "f").bind(case, t)()
-        partial = registry.adapter_of(functools.partial(function, block=8), "rmsnorm", "f")
+        registry.adapter_of(function, "rmsnorm", "f", "numpy").bind(case, t)()
+        partial = registry.adapter_of(functools.partial(function, block=8), "rmsnorm", "f", "numpy")
         partial.bind(case, t)()
         self.assertEqual(seen, [(1, 64, 2, (), 2, 0.5, True, {}), (1, 8, 2, (), 2, 0.5, True, {})])
 
         def needs(x: Any, z: Any) -> None: ...
 
         with self.assertRaisesRegex(TypeError, "no tensor, axis or attribute z"):
-            registry.adapter_of(needs, "rmsnorm", "f").bind(case, t)
+            registry.adapter_of(needs, "rmsnorm", "f", "numpy").bind(case, t)
 
 
 if __name__ == "__main__":

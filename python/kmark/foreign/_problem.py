@@ -88,8 +88,8 @@ class Problem(Op):
         chosen = getattr(self._modules[path], name, None)
         if chosen is None:
             raise AttributeError(f"{path} has no {name}")
-        made = registry.adapter_of(chosen, self.name, name)
-        made.arrays, made.bind = self.library, self.binding(chosen) or made.bind
+        made = registry.adapter_of(chosen, self.name, name, self.library)
+        made.bind = self.binding(chosen) or made.bind
         return made
 
     def binding(self, chosen: Any) -> Optional[Callable[[Case, Any], Launch]]:

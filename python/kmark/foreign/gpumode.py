@@ -84,7 +84,7 @@ class Task(Problem):
                 continue
             if first.changed == path:
                 raise BadOp(f"ref_kernel changes {path or 'data'}, which it does not return")
-            ours = first.drawn[path] and leaf.is_floating_point()
+            ours = all(look.drawn[path] for look in looks) and leaf.is_floating_point()
             fill = " made" if not ours else first.fill if leaf.dim() > 1 else ""
             self.names[path] = named(path if path[:1].isalpha() else f"x{path}", used)
             self.tensors_in_words.append(f"{self.names[path]}: {_words(looks, path, path or 'data')}{fill}")

@@ -91,8 +91,9 @@ class KernelBench(Problem):
         self.names = [named(name, used) for name in _torch.output_names(found)]
         self.plainly = isinstance(returned, torch.Tensor) and returned.dim() > 0
         outputs = [f"{name}: {_shape(value, 'an output')}" for name, value in zip(self.names, found)]
-        narrow = [dtype_word(v.dtype, "an output") for v in found]
-        main = "f32" if "f32" in narrow else narrow[0]
+        # What is f32 in the file is what the case says.
+        every = [v for v in [*given, *model.state_dict().values(), *found] if isinstance(v, torch.Tensor)]
+        main = "f32" if torch.float32 in {v.dtype for v in every} else dtype_word(found[0].dtype, "an output")
         super().__init__(
             self._call, tensors, outputs, {}, files=[path], name=op_name(f"kb.{path.stem}"),
             about=f"the KernelBench problem {path.stem}", dtypes=main, also=["f16", "bf16"] if main == "f32" else [],
@@ -160,7 +161,7 @@ class KernelBench(Problem):
                     if isinstance(value, torch.Tensor):
                         narrow = value.is_floating_point()
                         setattr(part, name, value.to(device, dtype) if narrow else value.to(device))
-            self._models = {(dtype, device): model}
+            self._models[dtype, device] = model
         return self._models[dtype, device]
 
     def _call(self, given: dict[str, Any]) -> Any:
@@ -168,8 +169,9 @@ class KernelBench(Problem):
 
         from . import _torch
 
-        known = next(given[t.name] for t in self.tensors if t.name in given and t.is_float)
-        model = self._ready(known.dtype, known.device)
+        known = next(iter(sorted(given.values(), key=lambda x: not x.is_floating_point())))
+        dtype = known.dtype if known.is_floating_point() else torch.get_default_dtype()
+        model = self._ready(dtype, known.device)
         shapes = {key: value.shape for key, value in model.state_dict().items()}
         # Copies: a batch norm in training changes its buffers, and some models their inputs.
         state = {key: given[name].clone().reshape(shapes[key]) for key, name in self.state.items()}

@@ -24,7 +24,7 @@ def adapter(op: Op, name: str) -> Adapter:
         about = mutant.about
     else:
         raise KeyError(name)
-    return Adapter(op.name, name, about, bind, ("cpu", "cuda"), op.library, True, None, op.hash())
+    return Adapter(op.name, name, about, bind, ("cpu", "cuda"), op.library, True, None)
 
 
 def outputs_of(op: Op, returned: Any, arguments: dict[str, Any]) -> Values:

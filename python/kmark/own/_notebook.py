@@ -107,8 +107,8 @@ class _Bound:
         self.op, self.text, self.case = op, text, case
         known = [*op.impls.values(), *op.mutants.values()]
         made = next((r.adapter for r in known if r.function is function), None)
-        adapter = made or adapter_of(function, op.name, _name(function))
-        self.library = adapter.arrays if made else op.library
+        adapter = made or adapter_of(function, op.name, _name(function), op.library)
+        self.library = adapter.arrays
         inputs = tensors_of(op, text)
         self.answer = Answer(op, case, inputs, "cpu")
         self.arrays = bench.arrays(case, inputs, self.library)

@@ -165,7 +165,7 @@ class Op:
         }  # fmt: skip
 
     def hash(self) -> str:
-        return registry._hash(self.reference, self.file or None)
+        return registry.hash_of(self.reference, self.file or None)
 
     def arguments(self, case: registry.Case, arrays: Mapping[str, Any]) -> dict[str, Any]:
         """What the reference is called with."""
