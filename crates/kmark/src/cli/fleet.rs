@@ -40,6 +40,7 @@ pub struct SubmitArgs {
 }
 
 #[derive(Args)]
+#[command(after_help = help::STATUS)]
 pub struct StatusArgs {
     /// Folder of a submitted run
     pub dir: PathBuf,

@@ -40,6 +40,37 @@ Exit codes: 0 no regression; 3 something is slower; 4 cannot tell (--strict); 5 
 
 Variables: NO_COLOR: no colours.";
 
+pub const REPORT: &str = "\
+Examples:
+  kmark report runs/a --format html --out a.html        a page to share
+  kmark report runs/a --format svg --out charts         or png
+  kmark report runs/a --filter 'gemm*' --sort -speedup --columns m,n,k,impl,time_ns,speedup --format csv
+
+Exit codes: 0 done; 1 our own error; 2 wrong usage, or records that are none.
+
+Variables: NO_COLOR: no colours. LC_ALL=C: plain ASCII.";
+
+pub const HISTORY: &str = "\
+Examples:
+  kmark history kmark-runs                              all runs in a folder, an op and impl a line
+  kmark history runs --cases --filter 'gemm*' --tag nightly
+
+Exit codes: 0 done; 1 our own error; 2 wrong usage, or no run.";
+
+pub const MERGE: &str = "\
+Examples:
+  kmark merge h100/run a100/run --out both && kmark report both
+  kmark compare h100/run a100/run                       one GPU against another
+
+Exit codes: 0 done; 1 our own error; 2 wrong usage, or copies of a run that contradict each other.";
+
+pub const STATUS: &str = "\
+Examples:
+  kmark status /shared/dsv3
+  kmark status /shared/dsv3 --json                      for programs
+
+Exit codes: 0 shown; 1 our own error; 2 wrong usage.";
+
 pub const SUBMIT: &str = "\
 Examples:
   kmark submit dsv3 --impl 'cuda/*' --slurm --partition gpu --gpus-per-node 1 --nodes 8 --time 2:00:00 --out /shared/dsv3

@@ -6,6 +6,7 @@ use clap::Args;
 use std::path::PathBuf;
 
 #[derive(Args)]
+#[command(after_help = help::REPORT)]
 pub struct ReportArgs {
     /// Folders of runs, or of what `kmark merge` made
     #[arg(value_name = "RUN", required = true)]
@@ -65,6 +66,7 @@ pub struct CompareArgs {
 }
 
 #[derive(Args)]
+#[command(after_help = help::HISTORY)]
 pub struct HistoryArgs {
     /// Folders of runs, or folders that hold them
     #[arg(value_name = "DIR", required = true)]
@@ -83,6 +85,7 @@ pub struct HistoryArgs {
 }
 
 #[derive(Args)]
+#[command(after_help = help::MERGE)]
 pub struct MergeArgs {
     /// Folders of runs, or folders that were merged before
     #[arg(value_name = "RUN", required = true)]

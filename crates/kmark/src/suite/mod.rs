@@ -11,6 +11,7 @@ use kmark_core::case::Case;
 use kmark_core::dtype::DType;
 use kmark_core::op::Op;
 use kmark_core::spelling::unknown;
+use std::path::Path;
 use std::time::Duration;
 use toml::Value;
 
@@ -50,6 +51,12 @@ impl Suite {
     }
 
     pub fn from_file(path: &str) -> Result<Suite> {
+        Suite::file_with(&[path], BUILT_IN)
+    }
+
+    /// The last of the trail is a file.
+    fn file_with(trail: &[&str], library: Library) -> Result<Suite> {
+        let path = trail[trail.len() - 1];
         let meta = std::fs::metadata(path).map_err(|e| Error::usage(format!("{path}: {e}")))?;
         if !meta.is_file() {
             return Err(Error::usage(format!(
@@ -60,10 +67,11 @@ impl Suite {
             return Err(Error::usage(format!("{path} is {} bytes long; a suite has at most {MAX_FILE}", meta.len())));
         }
         let text = std::fs::read_to_string(path).map_err(|e| Error::usage(format!("{path}: {e}")))?;
-        if is_json(path) { json::parse(&text, path) } else { Suite::parse(&text, path) }
+        if is_json(path) { json::parse(&text, path) } else { Suite::parse_with(&text, trail, library) }
     }
 
     /// `origin` is the file name for messages.
+    #[cfg(test)]
     fn parse(text: &str, origin: &str) -> Result<Suite> {
         Suite::parse_with(text, &[origin], BUILT_IN)
     }
@@ -114,22 +122,35 @@ impl Suite {
         Ok(suite)
     }
 
-    /// Takes over the cases of another suite, and its budget if that is longer.
+    /// Takes over the cases of another suite, and its budget if that is longer. Files are beside the one that names them.
     fn include(&mut self, name: &str, trail: &[&str], library: Library) -> Result<()> {
         let origin = trail[trail.len() - 1];
-        let Some((_, text)) = library.iter().find(|(n, _)| *n == name) else {
-            let line = unknown("suite", name, library.iter().map(|(n, _)| *n));
-            return Err(Error::usage(format!("{origin}: {line}")));
-        };
+        let wrong = |what: String| Error::usage(format!("{origin}: {what}"));
+        let beside = Path::new(origin).parent().unwrap_or(Path::new("")).join(name).display().to_string();
+        let from_file = is_file(name) && is_file(origin);
+        let name = if from_file { beside.as_str() } else { name };
         let longer: Vec<&str> = trail.iter().copied().chain([name]).collect();
-        if trail.contains(&name) {
-            return Err(Error::usage(format!("{origin}: suites include each other: {}", longer.join(" > "))));
+        let is_same = |other: &&str| *other == name || (from_file && is_one_file(other, name));
+        if trail.iter().any(is_same) {
+            return Err(wrong(format!("suites include each other: {}", longer.join(" > "))));
         }
-        let included = Suite::parse_with(text, &longer, library)?;
+        let included = match library.iter().find(|(n, _)| *n == name) {
+            _ if from_file => Suite::file_with(&longer, library)?,
+            Some((_, text)) => Suite::parse_with(text, &longer, library)?,
+            None => return Err(wrong(unknown("suite", name, library.iter().map(|(n, _)| *n)))),
+        };
         self.budget = self.budget.max(included.budget);
         self.sweeps.extend(included.sweeps);
-        Ok(())
+        match self.sweeps.len() {
+            0..=MAX_CASES => Ok(()),
+            count => Err(wrong(format!("{count} tables of cases are more than {MAX_CASES}"))),
+        }
     }
+}
+
+/// Whether two names are of one file.
+fn is_one_file(a: &str, b: &str) -> bool {
+    std::fs::canonicalize(a).ok().is_some_and(|a| std::fs::canonicalize(b).is_ok_and(|b| a == b))
 }
 
 impl Sweep {

@@ -28,7 +28,10 @@ pub fn standin() -> &'static Path {
 pub static TIMED: Mutex<()> = Mutex::new(());
 
 pub fn on_standin(folder: &Path, args: &[&str]) -> Command {
-    let mut command = kmark(args);
+    with_standin(folder, kmark(args))
+}
+
+pub fn with_standin(folder: &Path, mut command: Command) -> Command {
     command.env("KMARK_CUDA_PATH", folder).env("KMARK_STANDIN", folder);
     command.env("KMARK_PYTHON", python());
     // Kept between runs of the tests: the key is everything that a result depends on.

@@ -1,8 +1,8 @@
 //! Several GPUs of one machine, on the stand-in: cases are shared, each record says where it was measured, limits are the
 //! GPU's own, and one that stops working does not stop the others.
 
-use crate::cuda::{TIMED, on_standin, standin};
-use crate::{output, records, text};
+use crate::cuda::{TIMED, on_standin, standin, with_standin};
+use crate::{output, records, text, with_roofs};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -27,7 +27,8 @@ fn until_calm(out: &Path, mut run: impl FnMut() -> Output) -> Output {
 
 fn run_on(gpus: &str, device: &str, out: &Path, extra: &[&str]) -> Output {
     let args = [&["run"], SELECTION, QUICKLY, &["--device", device, "--out", out.to_str().unwrap()], extra].concat();
-    until_calm(out, || on_standin(standin(), &args).env("KMARK_STANDIN_DEVICES", gpus).output().unwrap())
+    let run = || with_standin(standin(), with_roofs(&args)).env("KMARK_STANDIN_DEVICES", gpus).output().unwrap();
+    until_calm(out, run)
 }
 
 fn told(out: &Path) -> Value {

@@ -244,6 +244,10 @@ fn help_names_every_promised_flag() {
         let help = text(&output(&[command, "--help"]).stdout);
         assert!(["Examples:", "Exit codes:", "Variables:"].iter().all(|part| help.contains(part)), "{help}");
     }
+    for command in ["report", "history", "merge", "submit", "status", "collect"] {
+        let help = text(&output(&[command, "--help"]).stdout);
+        assert!(["Examples:", "Exit codes:"].iter().all(|part| help.contains(part)), "{help}");
+    }
     for shell in ["bash", "zsh", "fish"] {
         assert!(text(&output(&["completions", shell]).stdout).contains("kmark"));
     }
@@ -326,4 +330,36 @@ fn cases_are_chosen_and_a_plan_is_shown_without_running_it() {
     let out = output(&["verify", file, "--filter", "*-k7"]);
     assert_eq!(out.status.code(), Some(2));
     assert!(text(&out.stderr).contains("no case is like --filter *-k7"), "{}", text(&out.stderr));
+}
+
+#[test]
+fn suite_files_include_suites_and_files_beside_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let case = |n: usize| format!("[[cases]]\nop = \"softmax\"\ndtype = \"f32\"\nconfigs = \"{n}x8\"\n");
+    file("parts/a.toml", &format!("suites = [\"../other.json\"]\n{}", case(1)));
+    file("other.json", "{\"gemm\": [{\"M\": 4, \"N\": 4, \"K\": 4}]}");
+    let top = file("top.toml", &format!("suites = [\"parts/a.toml\", \"./parts/a.toml\", \"roofline\"]\n{}", case(2)));
+    let list = json(&["list", "cases", &top, "--json"]);
+    let ids: Vec<&str> = list.as_array().unwrap().iter().map(|c| c["case"].as_str().unwrap()).collect();
+    for id in ["gemm/f16/m4-n4-k4", "softmax/f32/m1-n8", "softmax/f32/m2-n8"] {
+        assert_eq!(ids.iter().filter(|i| **i == id).count(), 1, "{id}: {ids:?}");
+    }
+    let roofline = json(&["list", "cases", "roofline", "--json"]).as_array().unwrap().len();
+    assert_eq!(ids.len(), 3 + roofline);
+    file("parts/loop.toml", "suites = [\"../loop.toml\"]");
+    for (text, why) in [
+        ("suites = [\"parts/loop.toml\"]", "suites include each other: "),
+        ("suites = [\"nowhere.toml\"]", "nowhere.toml: No such file"),
+        ("suites = [\"smoek\"]", "did you mean 'smoke'?"),
+    ] {
+        let done = output(&["list", "cases", &file("loop.toml", text)]);
+        let line = crate::text(&done.stderr);
+        assert!(done.status.code() == Some(2) && line.lines().count() == 1 && line.contains(why), "{line}");
+    }
 }

@@ -28,7 +28,16 @@ use assert_cmd::Command;
 use std::path::Path;
 use std::process::Output;
 
+/// Runs without roofs, which take longer to measure than all else in a small one.
 pub fn kmark(args: &[&str]) -> Command {
+    let mut command = with_roofs(args);
+    if args.first() == Some(&"run") && !args.iter().any(|arg| ["--no-roofs", "--roofs-from"].contains(arg)) {
+        command.arg("--no-roofs");
+    }
+    command
+}
+
+pub fn with_roofs(args: &[&str]) -> Command {
     let mut command = Command::cargo_bin("kmark").expect("the binary is built");
     command.args(args).env_remove("KMARK_TEST_FAULTS");
     for name in ["LC_ALL", "LC_CTYPE", "LANG"] {

@@ -15,7 +15,7 @@ fn ten_kills_and_resumes_end_in_one_record_each() {
     let mut state = 12345u64;
     for kill in 0..10 {
         // With --resume from the first time on: a run that was killed before it began is begun.
-        let args = ["run", &suite, "--out", out_arg, "--budget", "40ms", "--quiet", "--resume"];
+        let args = ["run", &suite, "--out", out_arg, "--budget", "40ms", "--quiet", "--no-roofs", "--resume"];
         let mut child = Command::new(assert_cmd::cargo::cargo_bin("kmark"))
             .args(args)
             .stdout(Stdio::null())
@@ -67,7 +67,7 @@ fn two_processes_cannot_write_one_run() {
     let out = dir.path().join("out");
     let out = out.to_str().unwrap();
     let mut first = Command::new(assert_cmd::cargo::cargo_bin("kmark"))
-        .args(["run", &suite, "--out", out, "--budget", "500ms", "--quiet"])
+        .args(["run", &suite, "--out", out, "--budget", "500ms", "--quiet", "--no-roofs"])
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
@@ -138,7 +138,7 @@ fn a_run_goes_on_only_as_it_began() {
 fn runs_that_start_at_once_get_folders_of_their_own() {
     let dir = tempfile::tempdir().unwrap();
     let args =
-        ["run", "softmax", "--device", "cpu", "--dtype", "f32", "--configs", "4x8", "--budget", "2ms", "--quiet"];
+        ["run", "softmax", "--device", "cpu", "--dtype", "f32", "--configs", "4x8", "--budget", "2ms", "--no-roofs"];
     let start = |_| {
         let mut command = Command::new(assert_cmd::cargo::cargo_bin("kmark"));
         command.args(args).current_dir(dir.path()).stderr(Stdio::null()).spawn().unwrap()

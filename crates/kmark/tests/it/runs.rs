@@ -1,6 +1,6 @@
 //! Whole runs: what is written is valid, what is asked is done.
 
-use crate::{kmark, output, records, small_suite, text};
+use crate::{kmark, output, records, small_suite, text, with_roofs};
 use serde_json::Value;
 
 /// What Python's jsonschema has against each of the values.
@@ -105,7 +105,7 @@ fn verify_passes_and_rejects_mutants() {
 /// A quick run of one case in a folder, with more arguments.
 fn quick(dir: &std::path::Path, out: &str, more: &[&str]) -> assert_cmd::Command {
     let args = ["run", "softmax", "--device", "cpu", "--dtype", "f32", "--configs", "4x8", "--budget", "2ms"];
-    let mut command = kmark(&[&args[..], &["--rounds", "2", "--out", out], more].concat());
+    let mut command = with_roofs(&[&args[..], &["--rounds", "2", "--out", out], more].concat());
     command.current_dir(dir);
     command
 }
