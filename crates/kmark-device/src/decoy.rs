@@ -323,7 +323,7 @@ mod tests {
     fn a_part_meets_every_piece_in_time_and_none_twice() {
         let bytes = 1000 * PIECE - 100;
         let mut met = vec![0; 1000];
-        for _ in 0..200 {
+        for _ in 0..500 {
             let pieces = Look::part(0.05).pieces(3, bytes);
             assert_eq!((pieces.count, pieces.of), (50, 1000));
             let marks = pieces.marks();
