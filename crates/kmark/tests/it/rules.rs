@@ -158,6 +158,18 @@ fn files_stay_readable() {
     assert!(main.lines().count() < 80, "lib.rs reads as the design");
 }
 
+/// `./check` runs `it`, `slurm`, and by a pattern all that begin differently.
+#[test]
+fn every_test_program_is_run() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let folders = fs::read_dir(crates).unwrap().map(|e| e.unwrap().path().join("tests")).filter(|p| p.is_dir());
+    let entries = folders.flat_map(|tests| fs::read_dir(tests).unwrap().map(|e| e.unwrap().path()));
+    let programs = entries.filter(|p| p.extension().is_some_and(|e| e == "rs") || p.join("main.rs").is_file());
+    let names: Vec<String> = programs.map(|p| p.file_stem().unwrap().to_string_lossy().into_owned()).collect();
+    let is_run = |name: &String| !name.starts_with(['i', 's']) || ["it", "slurm"].contains(&name.as_str());
+    assert!(names.len() > 8 && names.iter().all(is_run), "{names:?}: rename it, or name it in ./check");
+}
+
 /// Numbers of METHODOLOGY that come from the code: file, constant, its value there, and the words that say so.
 const NUMBERS: &[(&str, &str, &str, &str)] = &[
     ("kmark-core/src/tally.rs", "RARE", "4e-6", "up to 4 elements in a million"),

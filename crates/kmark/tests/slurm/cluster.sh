@@ -2,7 +2,6 @@
 # A real Slurm on one machine for tests: a controller and several nodes on loopback, each with two GPUs that are none, as
 # root, without systemd, cgroups or a database. Everything lies in one folder, whose name must be short: Unix sockets lie in
 # it.
-#   cluster.sh install             Debian's packages, unless they are there
 #   cluster.sh start DIR PORT N    nodes n1 to nN, on PORT and those after it; then SLURM_CONF=DIR/slurm.conf
 #   cluster.sh stop DIR
 set -eu
@@ -65,12 +64,6 @@ gone() { ! kill -0 "$1"; }
 nodes_answer() { [ "$(sinfo -hN -p main -o '%N %T' | grep -c ' idle$')" = "$nodes" ]; }
 
 case ${1:-} in
-  install)
-    command -v slurmctld slurmd munged sbatch >/dev/null && exit 0
-    export DEBIAN_FRONTEND=noninteractive
-    apt-get update -qq
-    apt-get install -y -qq --no-install-recommends slurmctld slurmd >/dev/null
-    ;;
   start)
     dir=$2 nodes=$4
     export SLURM_CONF="$dir/slurm.conf"
@@ -105,7 +98,7 @@ case ${1:-} in
     done
     ;;
   *)
-    echo "usage: cluster.sh install | start DIR PORT NODES | stop DIR" >&2
+    echo "usage: cluster.sh start DIR PORT NODES | stop DIR" >&2
     exit 2
     ;;
 esac
