@@ -3,7 +3,9 @@
 //! Nothing is averaged, chosen among or left out. Lines are copied as they are, and no samples stay in memory.
 
 use crate::error::{Error, Result};
-use crate::store::{MERGED, RECORDS, RUN, copy_records, folder, folders, load_as, read_run};
+use crate::store::{Loaded, MERGED, RECORDS, RUN, copy_records, folder, folders, load_as, read_run};
+use indexmap::IndexMap;
+use indexmap::map::Entry;
 use kmark_core::record::{Mode, Record, SCHEMA};
 use kmark_core::run::Run;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -149,6 +151,19 @@ pub fn name(run: &Run) -> String {
     let start: String = plain(&run.started).chars().take(19).collect();
     let gpu: String = plain(&run.device.name).chars().take(60).collect();
     format!("{gpu}_{start}_{}", &hash[..8])
+}
+
+/// Each run once, where it first came: of copies the one with most records.
+pub fn each_once<T>(runs: Vec<Loaded<T>>) -> Vec<Loaded<T>> {
+    let mut once: IndexMap<String, Loaded<T>> = IndexMap::new();
+    for run in runs {
+        match once.entry(name(&run.run)) {
+            Entry::Occupied(mut known) if known.get().records.len() < run.records.len() => drop(known.insert(run)),
+            Entry::Occupied(_) => {}
+            Entry::Vacant(new) => drop(new.insert(run)),
+        }
+    }
+    once.into_values().collect()
 }
 
 /// Impls whose code is not the same in all runs that have them on one case: a reader should not take them for one thing.

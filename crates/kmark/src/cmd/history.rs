@@ -4,6 +4,7 @@ use super::{print, print_text, say};
 use crate::cli::HistoryArgs;
 use crate::error::{Error, Result};
 use crate::history::{by_case, by_op, load};
+use crate::merge::each_once;
 use crate::report::{Options, history as report};
 use crate::store::{Loaded, folders_below};
 use kmark_core::record::Record;
@@ -21,6 +22,7 @@ pub fn run(args: HistoryArgs) -> Result<u8> {
             }
         }
     }
+    let mut runs = each_once(runs);
     runs.retain(|r| args.tag.iter().all(|tag| r.run.tags.contains(tag)));
     runs.sort_by_key(|r| humantime::parse_rfc3339(&r.run.started).ok());
     let like = |p: &String, r: &Record| [&r.case, &r.op, &r.impl_name].into_iter().any(|name| matches(p, name));

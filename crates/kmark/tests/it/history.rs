@@ -60,6 +60,12 @@ fn a_change_is_found_where_it_was_and_with_what_came_with_it() {
     let table = text(&output(&["history", path]).stdout);
     assert!(table.contains("1 of 1 slower") && table.contains("commit: aaaaaaaaaa -> bbbbbbbbbb"), "{table}");
     assert!(table.contains("6 runs, 3 changes"), "{table}");
+    // A folder of copies adds nothing.
+    let copies = dir.path().join("copies");
+    let merged = output(&["merge", &format!("{path}/a"), &format!("{path}/c"), "--out", copies.to_str().unwrap()]);
+    assert!(merged.status.success(), "{}", text(&merged.stderr));
+    let again = text(&output(&["history", path]).stdout);
+    assert_eq!(again, table);
     let none = output(&["history", path, "--tag", "weekly"]);
     assert_eq!(none.status.code(), Some(2));
 }
