@@ -162,7 +162,7 @@ pub fn worker(family: &str, device: Choice) -> Result<Command> {
         && !built.is_file()
     {
         let release = if built.parent().is_some_and(|p| p.ends_with("release")) { " --release" } else { "" };
-        return Err(Error::usage(format!("the Python part is not built; cargo build{release} -p kmark-py builds it")));
+        return Err(Error::usage(format!("the Python part is not built; cargo build{release} --workspace builds it")));
     }
     let mut command = command(&python, "kmark.worker")?;
     command.args([family, "--device", &device.word()]);

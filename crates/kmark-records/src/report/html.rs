@@ -9,6 +9,7 @@ use super::columns::{self, Column, Value};
 use super::rows::{Keep, Row, Samples};
 use super::{Options, RunData, short};
 use crate::units;
+use indexmap::IndexSet;
 use rayon::prelude::*;
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
@@ -28,10 +29,11 @@ pub fn render(runs: &[RunData], _: &Options) -> String {
 /// With so many rows.
 fn page(runs: &[RunData], most: usize) -> String {
     let charts = chart::all(runs);
-    let titles: Vec<String> = runs.iter().map(|run| run.run.selection.join(", ")).collect();
+    let selections: IndexSet<String> = runs.iter().map(|run| run.run.selection.join(", ")).collect();
+    let title = format!("kmark: {}", Vec::from_iter(selections).join("; "));
     let mut page = String::new();
     fill(PAGE, &mut page, |place, page| match place {
-        "title" => page.push_str(&svg::escaped(&short(&format!("kmark: {}", titles.join("; ")), 120))),
+        "title" => page.push_str(&svg::escaped(&short(&title, 120))),
         "css" => [CSS, &font::SHEET, &style::SHEET].iter().for_each(|sheet| page.push_str(sheet)),
         "js" => page.push_str(SCRIPT),
         "data" => {

@@ -24,7 +24,7 @@ fn program() -> PathBuf {
 
 fn extension() -> PathBuf {
     let built = program().with_file_name("libkmark_py.so");
-    assert!(built.is_file(), "cargo build -p kmark-py builds {}", built.display());
+    assert!(built.is_file(), "cargo build --workspace builds {}", built.display());
     built
 }
 
