@@ -75,6 +75,13 @@ struct GraphExec {
     std::vector<Work> nodes;
 };
 
+struct Event {
+    std::mutex lock;
+    std::condition_variable changed;
+    u64 given = 0, done = 0, time = 0;
+    bool timed = true;
+};
+
 struct Stream {
     std::mutex lock;
     std::condition_variable changed;
@@ -82,10 +89,12 @@ struct Stream {
     u64 given = 0, done = 0; // works put into the queue, works finished
     bool closed = false, broken = false;
     shared_ptr<Graph> capture;
+    shared_ptr<Event> last; // recorded behind all other work
 
-    u64 put(Work work) {
+    u64 put(Work work, shared_ptr<Event> event = nullptr) {
         Hold hold(lock);
         queue.push_back(std::move(work));
+        last = event;
         changed.notify_all();
         return ++given;
     }
@@ -93,15 +102,13 @@ struct Stream {
         Hold hold(lock);
         u64 until = given;
         changed.wait(hold, [&] { return done >= until; });
+        // On a busy machine threads are woken late. Nothing happened since, so the event may as well be now.
+        if (last && done == given) {
+            Hold hold_event(last->lock);
+            last->time = monotonic_ns();
+        }
     }
     void serve();
-};
-
-struct Event {
-    std::mutex lock;
-    std::condition_variable changed;
-    u64 given = 0, done = 0, time = 0;
-    bool timed = true;
 };
 
 struct Module {

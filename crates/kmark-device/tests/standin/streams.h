@@ -133,7 +133,7 @@ API(cuEventRecord, Event* handle, Stream* stream_handle) {
         event->done = std::max(event->done, turn);
         event->changed.notify_all();
         return 0;
-    });
+    }, event);
     return SUCCESS;
 }
 API(cuEventQuery, Event* handle) {
