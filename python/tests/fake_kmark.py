@@ -18,6 +18,15 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 import kmark  # noqa: E402
 
 
+def built() -> bool:
+    """Whether the real one is there."""
+    try:
+        import kmark._kmark  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
 def time(visits: list[list[float]]) -> tuple[float, float, float]:
     s = sorted(ns for samples in visits for ns in samples)
     if not s:

@@ -11,22 +11,16 @@ import tempfile
 import unittest
 from typing import Any
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
+HERE = pathlib.Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import kmark  # noqa: E402
+from fake_kmark import built  # noqa: E402
 
-ROOT = pathlib.Path(__file__).parent.parent.parent
+ROOT = HERE.parent.parent
 #: A run of the command, with two impls and failures.
 RUN = ROOT / "crates/kmark/tests/data/run"
 COMMAND = os.environ.get("KMARK_COMMAND", "")
-
-
-def built() -> bool:
-    try:
-        import kmark._kmark  # noqa: F401
-    except ImportError:
-        return False
-    return True
 
 
 @unittest.skipUnless(built(), "the compiled part is not built")

@@ -8,17 +8,11 @@ import threading
 import traceback
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
+HERE = pathlib.Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import kmark  # noqa: E402
-
-
-def built() -> bool:
-    try:
-        import kmark._kmark  # noqa: F401
-    except ImportError:
-        return False
-    return True
+from fake_kmark import built  # noqa: E402
 
 
 @unittest.skipUnless(built(), "the compiled part is not built")

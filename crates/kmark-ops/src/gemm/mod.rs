@@ -54,7 +54,7 @@ const OP: Op = Op {
     default_configs: &["1024x1024x1024", "4096x4096x4096"],
     check,
     tensors,
-    cost,
+    cost: |c, tensors| Cost::of(tensors, rows_by_columns(c) * (2 * c.axis("k") as u64 + u64::from(c.flag("bias")))),
     derive: |c, tensor, inputs, rows, out| derive_scales(c, inputs.spec(tensor), rows, out),
     oracle,
     ..Op::NEW
@@ -93,11 +93,6 @@ fn tensors(c: &Case) -> Vec<TensorSpec> {
     let d = TensorSpec::output("d", out_dtype(c), &[m, n]).laid_out(c.attr("memory"));
     t.push(d.with_rms_share(rms_share(c.dtype, out_dtype(c))));
     t
-}
-
-fn cost(c: &Case, tensors: &[TensorSpec]) -> Cost {
-    let bias = if c.flag("bias") { rows_by_columns(c) } else { 0 };
-    Cost::of(tensors, 2 * rows_by_columns(c) * c.axis("k") as u64 + bias)
 }
 
 fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {

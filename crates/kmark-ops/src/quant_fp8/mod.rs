@@ -35,7 +35,7 @@ const OP: Op = Op {
     dtypes: &[DType::F32, DType::F16, DType::Bf16],
     default_configs: &["4096x4096", "16384x4096"],
     check,
-    distinct_rows: Some(distinct_rows),
+    distinct_rows: Some(|c| c.axis("m").min(Blocks::new(c).down * Blocks::new(c).across)),
     tensors,
     cost: |c, tensors| Cost::of(tensors, 3 * rows_by_columns(c)),
     properties,
@@ -61,11 +61,6 @@ fn tensors(c: &Case) -> Vec<TensorSpec> {
         TensorSpec::output("q", to(c), &[m, n]),
         TensorSpec::output("scale", DType::F32, &scales),
     ]
-}
-
-fn distinct_rows(c: &Case) -> usize {
-    let blocks = Blocks::new(c);
-    c.axis("m").min(blocks.down * blocks.across)
 }
 
 fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
