@@ -4,7 +4,7 @@
 use crate::cost::Cost;
 use crate::dtype::DType;
 use crate::gate::Verify;
-use crate::stats::{Typical, midmean};
+use crate::stats::{Typical, geomean, midmean};
 use crate::stop::Stop;
 use crate::verdict::{Round, Series};
 use indexmap::IndexMap;
@@ -339,6 +339,11 @@ impl Record {
             }
         }
         reasons
+    }
+
+    /// The clock of a CPU's core while it was timed.
+    pub fn core_mhz(&self) -> Option<f64> {
+        (self.device.kind == "cpu" && !self.clock_mhz.is_empty()).then(|| geomean(&self.clock_mhz))
     }
 
     /// The time that is shown for it.

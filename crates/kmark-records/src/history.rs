@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::pairs::{Key, Pair};
 use crate::store::{Loaded, load_as};
 use indexmap::IndexMap;
-use kmark_core::record::{Mode, Record};
+use kmark_core::record::{Mode, Record, Visit};
 use kmark_core::run::Git;
 use kmark_core::stats::{geomean, midmean};
 use serde::Serialize;
@@ -69,16 +69,21 @@ pub fn load(folder: &Path) -> Result<Loaded> {
 
 /// One sample of each visit, which is the visit's time.
 fn slim(mut r: Record) -> Record {
-    let samples = std::mem::take(&mut r.samples_ns);
-    let mut rest = samples.as_slice();
-    for visit in &mut r.visits {
-        let (now, later) = rest.split_at(visit.samples as usize);
-        rest = later;
-        visit.samples = now.len().min(1) as u32;
-        r.samples_ns.extend((!now.is_empty()).then(|| midmean(now)));
-    }
-    r.clock_mhz.clear();
+    r.samples_ns = by_visit(&r.samples_ns, &r.visits);
+    r.clock_mhz = by_visit(&r.clock_mhz, &r.visits);
+    r.visits.iter_mut().for_each(|v| v.samples = v.samples.min(1));
     r
+}
+
+fn by_visit(samples: &[f64], visits: &[Visit]) -> Vec<f64> {
+    let mut rest = samples;
+    let mut of_visits = Vec::new();
+    for visit in visits {
+        let (now, later) = rest.split_at((visit.samples as usize).min(rest.len()));
+        rest = later;
+        of_visits.extend((!now.is_empty()).then(|| midmean(now)));
+    }
+    of_visits
 }
 
 /// Runs are in the order of their start.

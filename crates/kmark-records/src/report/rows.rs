@@ -76,6 +76,7 @@ pub struct Basis {
     pub group: String,
     pub process: String,
     pub on_cpu: bool,
+    pub core_mhz: Option<f64>,
 }
 
 impl Basis {
@@ -85,6 +86,7 @@ impl Basis {
             group: r.group.clone(),
             process: r.process.clone().unwrap_or_else(|| family(&r.impl_name)),
             on_cpu: r.device.kind == "cpu",
+            core_mhz: r.core_mhz(),
         }
     }
 }

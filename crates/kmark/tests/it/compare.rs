@@ -115,6 +115,32 @@ fn times_under_other_conditions_are_not_judged() {
     assert!(text.contains("(other contract)"), "{text}");
 }
 
+/// A core that runs wide vectors again takes them up slowly: that the same code took longer says nothing, unless it took
+/// three times as long.
+#[test]
+fn a_cpu_that_changed_its_clock_is_not_judged() {
+    let at = |impl_name: &str, factor: f64, mhz: f64| {
+        let mut r = record(impl_name, &steady(factor as u64, factor));
+        r["device"] = json!({"kind": "cpu", "name": "Test processor", "id": "x86_64, 2 threads"});
+        r["clock_mhz"] = json!(vec![mhz; VISITS * SAMPLES]);
+        r
+    };
+    let new = |factor: f64, mhz: f64| at("cpu/a", factor, mhz);
+    for (factor, mhz, verdict) in [
+        (1.8, 2400.0, "slower"),
+        (1.8, 3000.0, "ambiguous"),
+        (0.6, 2300.0, "faster"),
+        (0.6, 2000.0, "ambiguous"),
+        (4.0, 3000.0, "slower"),
+    ] {
+        assert_eq!(judged(new(1.0, 2400.0), new(factor, mhz)).0, verdict, "{factor} at {mhz} MHz");
+        let both = run(&[new(1.0, 2400.0), at("cpu/b", factor, mhz)]);
+        let shown = output(&["report", path(&both), "--format", "json", "--baseline", "cpu/a"]);
+        let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
+        assert_eq!(shown[0]["rows"][1]["against"]["verdict"], verdict, "{factor} at {mhz} MHz: {shown}");
+    }
+}
+
 #[test]
 fn small_slow_downs_are_within_a_threshold() {
     let (base, new) = (run(&[of(steady(1, 1.0))]), run(&[of(steady(2, 1.02))]));

@@ -70,22 +70,27 @@ fn modes_and_flags_are_recorded() {
     }
 }
 
+/// On a CPU only impls that share a process are told apart. A busy machine may hide a slow one, so there are several tries;
+/// it may never make the same one slow.
 #[test]
 fn the_same_impl_under_two_names_is_not_told_apart_and_a_fault_is_not_hidden() {
-    let dir = tempfile::tempdir().unwrap();
-    let out = dir.path().join("out");
-    let args = ["run", "rmsnorm", "--set", "m=64", "--set", "n=1024", "--out", out.to_str().unwrap(), "--json"];
-    // On a CPU only impls that share a process are told apart.
     let impls = ["fault/twin", "fault/brother", "fault/slow"].map(|name| ["--impl", name]).concat();
-    let args = [&args[..], &impls, &["--baseline", "fault/twin", "--budget", "1500ms"]].concat();
-    let run = kmark(&args).env("KMARK_TEST_FAULTS", "1").output().unwrap();
-    let shown: Value = serde_json::from_slice(&run.stdout).unwrap();
-    let of = |name: &str| {
-        let row = shown[0]["rows"].as_array().unwrap().iter().find(|r| r["impl"] == name).unwrap();
-        row["against"]["verdict"].as_str().map(String::from)
-    };
-    assert!(["same", "ambiguous"].contains(&of("fault/brother").expect("a verdict").as_str()), "{shown}");
-    assert_eq!(of("fault/slow").as_deref(), Some("slower"), "{shown}");
+    let args = ["run", "rmsnorm", "--set", "m=64", "--set", "n=1024", "--baseline", "fault/twin", "--json"];
+    let found = (0..5).any(|_| {
+        let out = tempfile::tempdir().unwrap();
+        let path = out.path().join("out");
+        let more = ["--budget", "500ms", "--out", path.to_str().unwrap()];
+        let run = kmark(&[&args[..], &impls, &more].concat()).env("KMARK_TEST_FAULTS", "8").output().unwrap();
+        let shown: Value = serde_json::from_slice(&run.stdout).unwrap();
+        let of = |name: &str| {
+            let row = shown[0]["rows"].as_array().unwrap().iter().find(|r| r["impl"] == name).unwrap();
+            row["against"]["verdict"].as_str().expect("a verdict").to_string()
+        };
+        assert!(["same", "ambiguous"].contains(&of("fault/brother").as_str()), "{shown}");
+        assert!(["slower", "ambiguous"].contains(&of("fault/slow").as_str()), "{shown}");
+        of("fault/slow") == "slower"
+    });
+    assert!(found, "eight times as long, and not seen in five runs");
 }
 
 #[test]
