@@ -167,7 +167,7 @@ def exits_at_once(x, w, eps):
 def leaves_a_child_with_the_pipe(x, w, eps):
     if at_the_12th():
         if os.fork() == 0:
-            time.sleep(600)
+            time.sleep(3600)
         os._exit(0)
     return norm(x, w, eps)
 

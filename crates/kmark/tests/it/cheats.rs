@@ -116,7 +116,7 @@ fn set_up(file: &str, cheats: Cheats) -> (tempfile::TempDir, Vec<String>) {
     let dir = tempfile::tempdir().unwrap();
     std::fs::copy(source.join("honest.py"), dir.path().join("honest.py")).unwrap();
     let words =
-        "run rmsnorm --device cpu --dtype f32 --configs 64x512 --budget 20ms --rounds 3 --deadline 3s --impl cpu/simd";
+        "run rmsnorm --device cpu --dtype f32 --configs 64x512 --budget 20ms --rounds 3 --deadline 12s --impl cpu/simd";
     let mut args: Vec<String> = words.split(' ').map(String::from).collect();
     for (name, ..) in cheats {
         let copy = dir.path().join(format!("{name}.py"));
@@ -152,8 +152,8 @@ fn nobody_but_the_engine_speaks_for_a_launch() {
 fn however_a_process_ends_it_is_recorded_at_once() {
     let start = Instant::now();
     run("process.py", ENDINGS);
-    // Two of them wait for a deadline of a few seconds; a child that sleeps for minutes holds nobody up.
-    assert!(start.elapsed() < Duration::from_secs(120), "{:?}", start.elapsed());
+    // Two of them wait for a deadline; a child that sleeps for an hour holds nobody up.
+    assert!(start.elapsed() < Duration::from_secs(600), "{:?}", start.elapsed());
 }
 
 #[test]

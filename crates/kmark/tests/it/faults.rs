@@ -184,7 +184,7 @@ fn a_case_that_does_not_fit_is_out_of_memory_before_it_is_allocated() {
     let start = std::time::Instant::now();
     let result = kmark(&args).output().unwrap();
     assert_eq!(result.status.code(), Some(6));
-    assert!(start.elapsed().as_secs() < 20);
+    assert!(start.elapsed().as_secs() < 120);
     for r in records(&out) {
         assert_eq!(r["status"], "out-of-memory");
         assert!(r["message"].as_str().unwrap().contains("8.00 TiB"), "{r}");
