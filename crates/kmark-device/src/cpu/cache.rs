@@ -63,8 +63,10 @@ fn stream_bytes(dst: &mut [u8], src: &[u8], ahead: &[u8]) {
     let head = dst.as_ptr().align_offset(64).min(dst.len());
     let lines = (dst.len() - head) / 64;
     let tail = head + lines * 64;
-    dst[..head].copy_from_slice(&src[..head]);
-    dst[tail..].copy_from_slice(&src[tail..]);
+    if head > 0 || tail < dst.len() {
+        dst[..head].copy_from_slice(&src[..head]);
+        dst[tail..].copy_from_slice(&src[tail..]);
+    }
     let (to, from) = (&mut dst[head..tail], &src[head..tail]);
     stream_lines(to, from, ahead);
 }
@@ -96,22 +98,6 @@ fn prefetch_line(line: &[u8]) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = line;
-}
-
-/// [`stream_copy`] for a chunk of whole lines that starts on one; anything else is copied plainly.
-#[inline(always)]
-pub fn stream_chunk<T: NoUninit + bytemuck::AnyBitPattern, const N: usize>(
-    dst: &mut [T; N],
-    src: &[T; N],
-    ahead: &[T],
-) {
-    prefetch(ahead);
-    let (dst, src) = (bytemuck::cast_slice_mut::<T, u8>(dst), bytemuck::cast_slice::<T, u8>(src));
-    #[cfg(target_arch = "x86_64")]
-    if dst.as_ptr().addr().is_multiple_of(64) && dst.len().is_multiple_of(64) {
-        return stream_lines(dst, src, &[]);
-    }
-    dst.copy_from_slice(src);
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -202,8 +202,8 @@ impl Launch for Replay {
     }
 }
 
-/// A launch of known duration is this long: the cost of the events is less than a thousandth of it.
-const KNOWN_NS: u64 = 5_000_000;
+/// A launch of known duration is this long: the cost of the events, and of waking up, is less than a thousandth of it.
+const KNOWN_NS: u64 = 20_000_000;
 /// Measured duration over known one, and event timer over host clock, may be off by this much.
 const KNOWN_OFF: f64 = 0.005;
 const TIMERS_OFF: f64 = 0.005;
@@ -241,12 +241,12 @@ pub fn calibrate(cuda: &Cuda) -> Result<Calibration, Fault> {
         let by_timer: Vec<u64> = words.download()?;
         // The spin ends with the first look at the timer after its time is over.
         let known = by_events / (by_timer[1] - by_timer[0]).max(1) as f64;
-        // A long spin against the host's clock: four times as long, so that starting and waiting do not show.
+        // Against the host's clock: so long that starting and waiting do not show.
         let (start, stop): (Event, Event) = (queue.event()?, queue.event()?);
         queue.record(&start)?;
         queue.wait()?;
         let host = Instant::now();
-        engine.spin(4 * KNOWN_NS, words.address)?;
+        engine.spin(KNOWN_NS, words.address)?;
         queue.record(&stop)?;
         queue.wait()?;
         let by_host = host.elapsed().as_nanos() as f64;

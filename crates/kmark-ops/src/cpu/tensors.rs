@@ -10,7 +10,7 @@ use kmark_device::cpu::cache::{prefetch, stream_copy, stream_fence};
 
 /// Elements that are worked on at a time where a row need not be held: their accumulators fit the first-level cache.
 pub const PIECE: usize = 4096;
-/// Elements that are rounded and stored at a time: enough to make up for the call.
+/// Elements that are rounded and streamed at a time: enough to make up for the call.
 const CHUNK: usize = 256;
 /// Longer rows are left to the processor's own prefetching.
 const AHEAD_BYTES: usize = 64 << 10;
@@ -159,12 +159,13 @@ impl<'a, A: Real> Out<'a, A> {
         let (size, start) = (self.dtype.size(), row * self.per_row + at);
         let dst = &mut self.bytes[start * size..(start + len) * size];
         let direct = self.dtype == A::DTYPE && !self.stream;
-        if !direct && self.wide.len() < CHUNK {
-            self.wide.resize(CHUNK, A::ZERO);
+        let chunk = if direct { len } else { (if self.stream { CHUNK } else { PIECE }).min(len) };
+        if !direct && self.wide.len() < chunk {
+            self.wide.resize(chunk, A::ZERO);
         }
         // Streaming needs whole cache lines: what lies before the first is stored by itself.
         let head = if self.stream { dst.as_ptr().align_offset(64) / size } else { 0 };
-        let (chunk, mut done) = (if direct { len } else { CHUNK }, 0);
+        let mut done = 0;
         while done < len {
             let now = if done == 0 && head > 0 { head } else { chunk }.min(len - done);
             let dst = &mut dst[done * size..(done + now) * size];
