@@ -29,13 +29,13 @@ def test_sum(kmark, n):
 
 def test_spin(kmark):
     def spin():
-        end = time.perf_counter_ns() + (300_000 if SLOW else 100_000)
+        end = time.perf_counter_ns() + (800_000 if SLOW else 100_000)
         while time.perf_counter_ns() < end:
             pass
     kmark(spin)
 
 def test_versus(kmark):
-    found = kmark.versus({{"one": lambda: sum(range(100)), "two": lambda: sum(range(300))}}, check=lambda v: v > 0)
+    found = kmark.versus({{"one": lambda: sum(range(100)), "two": lambda: sum(range(1000))}}, check=lambda v: v > 0)
     assert found is None or len(found) == 2 and found[0].verified
 
 def test_plain():
@@ -71,7 +71,7 @@ class Plugin(unittest.TestCase):
             try:
                 self.write(slow=False)
                 return self.session(f"base{again}")
-            except AssertionError:  # on a busy machine three times the work may be too close to call
+            except AssertionError:  # on a busy machine even eight times the work may be too close to call
                 if not again:
                     raise
 
@@ -92,11 +92,11 @@ class Plugin(unittest.TestCase):
         self.write(slow=True)
         compare = ("--kmark-compare", base)
         said = self.pytest(*QUICK, *compare, "-k", "spin")
-        self.assertRegex(said, r"test_spin spin: 0\.3\d\d× as fast .*: slower, sees")
+        self.assertRegex(said, r"test_spin spin: 0\.1\d\d× as fast .*: slower, sees")
         self.assertNotIn("test_sum", said)
         said = self.pytest(*QUICK, *compare, "--kmark-fail", "slower=50%", "-k", "spin", code=1)
         self.assertIn("[too slow]", said)
-        self.pytest(*QUICK, *compare, "--kmark-fail", "slower=500%", "-k", "spin")
+        self.pytest(*QUICK, *compare, "--kmark-fail", "slower=3000%", "-k", "spin")
 
     def test_bad_options_are_one_line(self) -> None:
         for args, says in (
