@@ -79,9 +79,8 @@ const SAME_NEEDS: f64 = 0.05;
 
 /// Clocks of a core that are further apart are not the same.
 const SAME_CLOCK: f64 = 0.05;
-/// Up to this factor a difference between two rows on a CPU may come from the core's clock. A core that has not run wide
-/// vectors for a while has a higher clock, and takes them up at a fraction of its speed: on a Xeon the same launch took
-/// 41 µs at 2.4 GHz and 60 to 92 µs at 3.0 GHz, visit after visit.
+/// Up to this factor a difference between two rows on a CPU may come from the state of the core, which its clock shows: on
+/// a Xeon the same launch took 41 µs at 2.4 GHz and 60 to 92 µs at 3.0 GHz, visit after visit.
 pub const CLOCK_EXPLAINS: f64 = 3.0;
 
 /// Whether two rows on a CPU were timed while its cores had different clocks.
