@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Optional, Sequence
 
 if TYPE_CHECKING:
-    from ._kmark import Session, Verdict
+    from ._kmark import Session, Side, Verdict
 
 
 def _load() -> Any:
@@ -44,9 +44,7 @@ def percentile(samples: Sequence[float], q: float) -> float:
     return float(_load().percentile(list(samples), q))
 
 
-def verdict(
-    base: tuple[list[list[float]], float], new: tuple[list[list[float]], float], across: Optional[str] = None
-) -> Verdict:
+def verdict(base: Side, new: Side, across: Optional[str] = None) -> Verdict:
     """`across`: the kind of device, where the two took no turns."""
     found: Verdict = _load().verdict(base, new, across)
     return found

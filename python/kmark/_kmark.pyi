@@ -21,6 +21,8 @@ class Verdict(TypedDict):
     low: float
     high: float
     sees: float | None
+    #: Why there is no verdict, if there cannot be one.
+    note: str
 
 class Session:
     """A device with its calibrated clock. RuntimeError, in one line, if it cannot be opened or is off.
@@ -49,11 +51,11 @@ class Session:
 def percentile(samples: list[float], q: float) -> float:
     """`q` lies between 0 and 1."""
 
-def verdict(
-    base: tuple[list[list[float]], float], new: tuple[list[list[float]], float], across: str | None = None
-) -> Verdict:
-    """Compares two functions, each by its visits (two in a row are those of one round) and the time that is shown for
-    it. `across`: the kind of device, where they took no turns."""
+#: Visits (two in a row are those of one round), the time that is shown, and the clock of a CPU's core in MHz.
+Side = tuple[list[list[float]], float, float | None]
+
+def verdict(base: Side, new: Side, across: str | None = None) -> Verdict:
+    """Compares two functions. `across`: the kind of device, where they took no turns."""
 
 def append_run(folder: str, run: str, records: list[str]) -> None:
     """Adds records to the run in `folder`, or begins one; all as JSON. ValueError for what does not fit."""

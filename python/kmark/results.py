@@ -198,6 +198,12 @@ class Result:
         return math.expm1(abs(statistics.fmean(logs))) if len(logs) >= 2 else None
 
     @property
+    def core_mhz(self) -> Optional[float]:
+        """The clock of a CPU's core while the function was timed."""
+        on_cpu = self.device.get("kind") == "cpu"
+        return statistics.geometric_mean(self.clock_mhz) if on_cpu and self.clock_mhz else None
+
+    @property
     def label(self) -> str:
         """The name with its place in a sweep."""
         return _label(self.name, self.point)
@@ -279,11 +285,10 @@ def _compare(base: Result, new: Result) -> Comparison:
         ratio = base.time_ns / new.time_ns if new.time_ns else math.nan
         return Comparison(base.label, new.label, ratio, None, None, None, "ambiguous", note)
     in_turns = bool(base.group) and base.group == new.group
-    found = _engine.verdict(
-        (base.in_pairs(), base.time_ns), (new.in_pairs(), new.time_ns), None if in_turns else base.device["kind"]
-    )
+    side = lambda r: (r.in_pairs(), r.time_ns, r.core_mhz)
+    found = _engine.verdict(side(base), side(new), None if in_turns else base.device["kind"])
     interval = found["low"], found["high"]
-    return Comparison(base.label, new.label, found["ratio"], *interval, found["sees"], found["verdict"])
+    return Comparison(base.label, new.label, found["ratio"], *interval, found["sees"], found["verdict"], found["note"])
 
 
 def _not_comparable(base: Result, new: Result) -> str:

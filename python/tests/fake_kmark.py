@@ -47,8 +47,8 @@ def turns(rounds: int, budget_ns: int, key: int, round_: int, spent_ns: list[int
 
 
 def verdict(
-    base_and_time: tuple[list[list[float]], float],
-    new_and_time: tuple[list[list[float]], float],
+    base_and_time: tuple[list[list[float]], float, Optional[float]],
+    new_and_time: tuple[list[list[float]], float, Optional[float]],
     across: Optional[str] = None,
 ) -> dict[str, Any]:
     base, new = base_and_time[0], new_and_time[0]
@@ -59,13 +59,13 @@ def verdict(
 
     if min(len(base), len(new)) < 4:
         ratio = math.exp(level(base) - level(new)) if base and new else math.nan
-        return {"verdict": "ambiguous", "ratio": ratio, "low": ratio, "high": ratio, "sees": None}
+        return {"verdict": "ambiguous", "ratio": ratio, "low": ratio, "high": ratio, "sees": None, "note": ""}
     difference, limit = level(base) - level(new), 0.05 if across else 0.01
     word = "faster" if difference > limit else "slower" if difference < -limit else "same"
     ends = math.exp(difference - limit), math.exp(difference + limit)
     return {
         "verdict": word, "ratio": math.exp(difference), "low": ends[0], "high": ends[1],
-        "sees": math.expm1(2 * limit),
+        "sees": math.expm1(2 * limit), "note": "",
     }  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from typing import Optional
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 
@@ -35,13 +36,12 @@ def test_spin(kmark):
     kmark(spin)
 
 def test_versus(kmark):
-    found = kmark.versus({{"one": lambda: sum(range(100)), "two": lambda: sum(range(1000))}}, check=lambda v: v > 0)
+    found = kmark.versus({{"one": lambda: sum(range(500)), "two": lambda: sum(range(5000))}}, check=lambda v: v > 0)
     assert found is None or len(found) == 2 and found[0].verified
 
 def test_plain():
     pass
 """
-QUICK = ("--kmark-budget", "5ms", "--kmark-rounds", "4", "--kmark-device", "cpu")
 
 
 @unittest.skipUnless(built(), "the compiled part is not built")
@@ -63,40 +63,52 @@ class Plugin(unittest.TestCase):
             command, cwd=self.folder, capture_output=True, text=True, env={**os.environ, "COLUMNS": "200"}
         )
         said = done.stdout + done.stderr
-        self.assertEqual(done.returncode, code, said)
+        too_slow = "--kmark-fail" in args and "[too slow]" in said
+        self.assertEqual(done.returncode, 1 if too_slow else code, said)
+        return said
+
+    def quick(self, budget: str, *args: str) -> str:
+        said = self.pytest("--kmark-budget", budget, "--kmark-rounds", "4", "--kmark-device", "cpu", *args)
+        self.assertNotRegex(said, r"test_versus +two .*faster|spin: .*faster")
         return said
 
     def test_a_session_is_kept_compared_and_fails(self) -> None:
-        for again in range(3, -1, -1):
-            try:
-                self.write(slow=False)
-                return self.session(f"base{again}")
-            except AssertionError:  # on a busy machine even eight times the work may be too close to call
-                if not again:
-                    raise
+        hidden = []
+        for budget in ("5ms", "20ms", "50ms", "100ms", "200ms"):
+            said = self.session(budget)
+            if said is None:
+                return
+            hidden.append(said)
+        if all(re.search("sees > 100 %|too few rounds to tell", said) for said in hidden):
+            self.skipTest(f"the machine is too busy: {hidden[-1]}")
+        self.fail(hidden[-1])
 
-    def session(self, base: str) -> None:
-        said = self.pytest(*QUICK, "--kmark-out", base)
+    def session(self, budget: str) -> Optional[str]:
+        """What was said where a busy machine hid that something is eight or ten times as slow; all else must hold."""
+        base = f"base-{budget}"
+        self.write(slow=False)
+        said = self.quick(budget, "--kmark-out", base)
         self.assertIn("5 passed", said)
-        for line in (
-            r"test_it.py::test_sum\[200\] +sum ",
-            r"test_it.py::test_spin +spin ",
-            r"test_versus +two .*slower",
-        ):
+        for line in (r"test_it.py::test_sum\[200\] +sum ", r"test_it.py::test_spin +spin ", r"test_versus +two "):
             self.assertRegex(said, line)
         self.assertIn(f"kmark report {base} shows it", said)
         records = [json.loads(line) for line in (self.folder / base / "records.jsonl").read_text().splitlines()]
         self.assertEqual([r["impl"] for r in records], ["sum", "sum", "spin", "one", "two"])
         self.assertIn(f"--kmark-out: {base} holds a run already", self.pytest("--kmark-out", base, code=4))
+        if not re.search(r"test_versus +two .*slower", said):
+            return said
 
         self.write(slow=True)
-        compare = ("--kmark-compare", base)
-        said = self.pytest(*QUICK, *compare, "-k", "spin")
-        self.assertRegex(said, r"test_spin spin: 0\.1\d\d× as fast .*: slower, sees")
+        compare = ("--kmark-compare", base, "-k", "spin")
+        said = self.quick(budget, *compare)
         self.assertNotIn("test_sum", said)
-        said = self.pytest(*QUICK, *compare, "--kmark-fail", "slower=50%", "-k", "spin", code=1)
-        self.assertIn("[too slow]", said)
-        self.pytest(*QUICK, *compare, "--kmark-fail", "slower=3000%", "-k", "spin")
+        if not re.search(r"test_spin spin: 0\.[0-3]\d\d× as fast .*: slower, sees", said):
+            return said
+        said = self.quick(budget, *compare, "--kmark-fail", "slower=50%")
+        if "[too slow]" not in said:
+            return said
+        self.assertNotIn("[too slow]", self.quick(budget, *compare, "--kmark-fail", "slower=100000%"))
+        return None
 
     def test_bad_options_are_one_line(self) -> None:
         for args, says in (

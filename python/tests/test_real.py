@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pathlib
 import sys
 import threading
@@ -14,18 +15,30 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 import kmark  # noqa: E402
 from fake_kmark import built  # noqa: E402
 
+TRIES = 5
+#: Where a function differs so much from itself in every try, nothing is told of another.
+MOST_NOISE = 0.2
+
 
 @unittest.skipUnless(built(), "the compiled part is not built")
 class Real(unittest.TestCase):
     def setUp(self) -> None:
         self.h = kmark.Harness("cpu", budget="200ms", rounds=5)
 
-    def test_a_function_of_three_times_the_work_is_slower(self) -> None:
-        results = self.h.versus({"one": lambda: sum(range(20_000)), "three": lambda: sum(range(60_000))})
-        (c,) = results.comparisons
-        self.assertLess(c.ratio, 0.6, str(results))
-        self.assertIn(c.verdict, ("slower", "ambiguous"), str(results))  # a busy machine may not be able to tell
-        self.assertTrue(c.low is not None and c.high is not None and c.low <= c.ratio <= c.high)
+    def test_a_function_of_ten_times_the_work_is_slower(self) -> None:
+        """A busy machine may hide it, but not in every try, and may not show the opposite in any."""
+        noises: list[float] = []
+        for _ in range(TRIES):
+            results = self.h.versus({"one": lambda: sum(range(10_000)), "ten": lambda: sum(range(100_000))})
+            (c,) = results.comparisons
+            self.assertIn(c.verdict, ("slower", "ambiguous"), str(results))
+            if c.verdict == "slower" and c.ratio < 0.3:
+                self.assertTrue(c.low is not None and c.high is not None and c.low <= c.ratio <= c.high, str(results))
+                return
+            noises.append(math.inf if results.noise is None else results.noise)
+        if min(noises) > MOST_NOISE:
+            self.skipTest(f"the machine is too busy: a function differs from itself by {noises}")
+        self.fail(f"not seen in {TRIES} tries, though noise is {noises}: {results}")
 
     def test_the_interval_is_that_of_the_visits(self) -> None:
         """Visits that differ make it wide, however steady each is."""
@@ -33,6 +46,26 @@ class Real(unittest.TestCase):
         visits = tuple(kmark.Visit(i // 2, 50) for i in range(6))
         r = kmark.Result("f", tuple(samples), visits, "hot", {"kind": "cpu"}, False)
         self.assertGreater(r.ci[1] - r.ci[0], 1.0)
+
+    def test_a_core_that_changed_its_clock_is_judged_beyond_a_factor_of_three(self) -> None:
+        visits = tuple(kmark.Visit(i // 2, 20) for i in range(20))
+
+        def at(factor: float, mhz: float, group: str) -> kmark.Result:
+            samples = tuple(factor * (1000.0 + i % 7) for i in range(400))
+            return kmark.Result(
+                "f", samples, visits, "hot", {"kind": "cpu"}, False, clock_mhz=(mhz,) * 400, group=group
+            )
+
+        for factor, mhz, verdict in (
+            (1.8, 2400.0, "slower"),
+            (1.8, 3000.0, "ambiguous"),
+            (0.6, 2000.0, "ambiguous"),
+            (4.0, 3000.0, "slower"),
+        ):
+            for group in ("", "in turns"):
+                c = at(factor, mhz, group).compare(at(1.0, 2400.0, group))
+                self.assertEqual(c.verdict, verdict, f"{factor} at {mhz} MHz, {group}: {c}")
+                self.assertEqual(bool(c.note), verdict == "ambiguous" and not group)
 
     def test_a_fixed_number_of_samples_is_taken_in_every_visit(self) -> None:
         h = kmark.Harness("cpu", budget="1ms", rounds=4, min_samples=20, max_samples=20)
@@ -95,7 +128,7 @@ class Real(unittest.TestCase):
             return cold / hot
 
         # What disturbs a machine disturbs one of the two now and then, not every time.
-        self.assertTrue(any(ratio() > 0.7 for _ in range(5)))
+        self.assertTrue(any(ratio() > 0.7 for _ in range(2 * TRIES)))
 
     def test_an_unknown_device_is_one_clear_line(self) -> None:
         with self.assertRaises(RuntimeError) as caught:

@@ -81,11 +81,22 @@ const SAME_NEEDS: f64 = 0.05;
 const SAME_CLOCK: f64 = 0.05;
 /// Up to this factor a difference between two rows on a CPU may come from the state of the core, which its clock shows: on
 /// a Xeon the same launch took 41 µs at 2.4 GHz and 60 to 92 µs at 3.0 GHz, visit after visit.
-pub const CLOCK_EXPLAINS: f64 = 3.0;
+const CLOCK_EXPLAINS: f64 = 3.0;
+pub const OTHER_CLOCK: &str = "the clock of the core was not the same";
 
 /// Whether two rows on a CPU were timed while its cores had different clocks.
-pub fn clocks_differ(a: Option<f64>, b: Option<f64>) -> bool {
+fn clocks_differ(a: Option<f64>, b: Option<f64>) -> bool {
     a.zip(b).is_some_and(|(a, b)| (a / b).ln().abs() > SAME_CLOCK)
+}
+
+/// Whether their clocks explain that one row on a CPU is so many times as fast as another.
+pub fn clocks_explain(speedup: f64, a: Option<f64>, b: Option<f64>) -> bool {
+    speedup.max(1.0 / speedup) < CLOCK_EXPLAINS && clocks_differ(a, b)
+}
+
+/// Up to which difference, in ns, the clocks of two rows on a CPU explain it; each is the time that is shown and the clock.
+pub fn clocks_explain_ns(a: (f64, Option<f64>), b: (f64, Option<f64>)) -> f64 {
+    if clocks_differ(a.1, b.1) { (CLOCK_EXPLAINS - 1.0) * a.0.min(b.0) } else { 0.0 }
 }
 
 /// What a row has to say: the time that is shown for it, and its rounds.

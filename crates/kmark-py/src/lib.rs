@@ -17,7 +17,7 @@ mod tools;
 use kmark_core::across::{self, Scatter};
 use kmark_core::stats::{Typical, midmean, quantile};
 use kmark_core::turns::Turns;
-use kmark_core::verdict::{Round, Series, compare};
+use kmark_core::verdict::{OTHER_CLOCK, Round, Series, Verdict, clocks_explain, clocks_explain_ns, compare};
 use kmark_device::cuda::Cuda;
 use kmark_device::{Device, Fault};
 use kmark_worker::device::{Choice, kernel_cache};
@@ -68,31 +68,35 @@ fn percentile(samples: Vec<f64>, q: f64) -> PyResult<f64> {
     Ok(quantile(&samples, q))
 }
 
-/// Whether `new` is faster than `base`. Each is a list of visits, two of them a round, and the time that is shown for it.
-/// `across` is the kind of device where the two took no turns: what it differs from run to run is allowed for.
+/// One side of a comparison: a list of visits, two of them a round, the time that is shown, and the clock of a CPU's core.
+type Side = (Vec<Vec<f64>>, f64, Option<f64>);
+
+/// Whether `new` is faster than `base`. `across` is the kind of device where the two took no turns: what it differs from run
+/// to run is allowed for.
 #[pyfunction]
 #[pyo3(signature = (base, new, across=None))]
-fn verdict<'py>(
-    py: Python<'py>,
-    base: (Vec<Vec<f64>>, f64),
-    new: (Vec<Vec<f64>>, f64),
-    across: Option<&str>,
-) -> PyResult<Bound<'py, PyDict>> {
+fn verdict<'py>(py: Python<'py>, base: Side, new: Side, across: Option<&str>) -> PyResult<Bound<'py, PyDict>> {
     if base.0.iter().chain(&new.0).any(|visit| visit.is_empty()) {
         return Err(PyValueError::new_err("a visit without samples"));
     }
-    let series = |(visits, time_ns): (Vec<Vec<f64>>, f64)| Series {
+    let (ours, theirs) = ((new.1, new.2), (base.1, base.2));
+    let series = |(visits, time_ns, _): Side| Series {
         time_ns,
         rounds: visits.chunks_exact(2).map(|v| Round { first: midmean(&v[0]), second: midmean(&v[1]) }).collect(),
     };
     let (base, new) = (series(base), series(new));
-    let c = match across {
-        None => compare(&new, &base, 0.0),
+    let mut c = match across {
+        None => compare(&new, &base, clocks_explain_ns(ours, theirs)),
         Some("cpu") => across::compare(&[new], &[base], Scatter::CPU),
         Some(_) => across::compare(&[new], &[base], Scatter::GPU),
     };
+    let by_clocks = across.is_some() && clocks_explain(c.speedup, ours.1, theirs.1);
+    if by_clocks {
+        c.verdict = Verdict::Ambiguous;
+    }
     let dict = PyDict::new(py);
     dict.set_item("verdict", c.verdict.word())?;
+    dict.set_item("note", if by_clocks { OTHER_CLOCK } else { "" })?;
     dict.set_item("ratio", c.speedup)?;
     dict.set_item("low", c.lo)?;
     dict.set_item("high", c.hi)?;

@@ -9,7 +9,7 @@ use kmark_core::across::{Scatter, compare};
 use kmark_core::record::{DeviceId, Mode, Record, Status};
 use kmark_core::run::{Git, Run};
 use kmark_core::stats::geomean;
-use kmark_core::verdict::{CLOCK_EXPLAINS, Comparison, Series, Verdict, clocks_differ};
+use kmark_core::verdict::{Comparison, OTHER_CLOCK, Series, Verdict, clocks_explain};
 use serde::Serialize;
 
 /// Above this share of samples under held-down clocks, a time is that of the power limit.
@@ -173,9 +173,9 @@ fn judge(row: &mut Row, base: &[&Record], new: &[&Record], threshold: f64) {
         row.outcome = Outcome::Ambiguous;
         let side = if held(&new) { "new" } else { "base" };
         row.note = format!("the clocks were held down in the {side} run only");
-    } else if speedup.max(1.0 / speedup) < CLOCK_EXPLAINS && clocks_differ(core_mhz(&base), core_mhz(&new)) {
+    } else if clocks_explain(speedup, core_mhz(&base), core_mhz(&new)) {
         row.outcome = Outcome::Ambiguous;
-        row.note = "the clock of the core was not the same".into();
+        row.note = OTHER_CLOCK.into();
     } else if visible.is_none() {
         row.note = "too few visits to tell".into();
     }

@@ -25,6 +25,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// What a step may take before the worker is ended.
@@ -222,6 +223,8 @@ impl Drop for Workers {
 
 /// A reference that takes longer than this for one set of values hangs.
 const JUDGING: Duration = Duration::from_secs(900);
+/// How long the last words of a worker that has ended are waited for.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// A folder of ours, which goes when we do.
 struct Shelf(PathBuf);
@@ -254,6 +257,7 @@ struct Worker {
     /// It runs code of a user's, which may leave threads behind: between requests it stands still.
     halts: bool,
     log: Arc<Mutex<Tail>>,
+    readers: [JoinHandle<()>; 2],
 }
 
 impl Worker {
@@ -282,8 +286,10 @@ impl Worker {
         let mut child = processes::start(&mut command).map_err(|e| failed("start a worker", &e))?;
         drop(command); // closes the host's copies of the worker's ends
         let log = Arc::new(Mutex::new(Tail::new(family)));
-        Tail::follow(&log, file.clone(), child.stdout.take().expect("piped"));
-        Tail::follow(&log, file, child.stderr.take().expect("piped"));
+        let readers = [
+            Tail::follow(&log, file.clone(), child.stdout.take().expect("piped")),
+            Tail::follow(&log, file, child.stderr.take().expect("piped")),
+        ];
         let (tx, rx) = channel();
         let mut incoming = Seal::new(&key, Way::Reply);
         std::thread::spawn(move || {
@@ -310,7 +316,7 @@ impl Worker {
         });
         let outgoing = Seal::new(&key, Way::Request);
         let halts = holds_python(family);
-        Ok(Worker { child, requests: Some(requests), outgoing, replies: rx, halts, log })
+        Ok(Worker { child, requests: Some(requests), outgoing, replies: rx, halts, log, readers })
     }
 
     fn ask(&mut self, request: &Request, limits: Limits) -> std::result::Result<Reply, Fault> {
@@ -396,8 +402,11 @@ impl Worker {
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // The readers of its output end when the pipes do; give the last words a moment to arrive.
-        std::thread::sleep(Duration::from_millis(5));
+        // The readers of its output end when the pipes do; somebody else may hold these open.
+        let start = Instant::now();
+        while !self.readers.iter().all(JoinHandle::is_finished) && start.elapsed() < LAST_WORDS {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 

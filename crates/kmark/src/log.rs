@@ -7,6 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 
 /// Its name in the folder of a run.
 pub const FILE: &str = "impls.log";
@@ -84,7 +85,11 @@ impl Tail {
         }
     }
 
-    pub fn follow(tail: &Arc<Mutex<Tail>>, log: Option<Arc<Log>>, mut from: impl Read + Send + 'static) {
+    pub fn follow(
+        tail: &Arc<Mutex<Tail>>,
+        log: Option<Arc<Log>>,
+        mut from: impl Read + Send + 'static,
+    ) -> JoinHandle<()> {
         let tail = Arc::clone(tail);
         std::thread::spawn(move || {
             let mut chunk = [0; 4096];
@@ -97,7 +102,7 @@ impl Tail {
                 let excess = tail.bytes.len().saturating_sub(Self::KEEP);
                 tail.bytes.drain(..excess);
             }
-        });
+        })
     }
 
     pub fn text(&self) -> String {

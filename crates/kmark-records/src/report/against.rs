@@ -3,7 +3,7 @@
 
 use super::rows::{Against, Basis, Row};
 use indexmap::IndexMap;
-use kmark_core::verdict::{CLOCK_EXPLAINS, Comparison, Verdict, aa_difference, clocks_differ, compare, noise_floor};
+use kmark_core::verdict::{Comparison, Verdict, aa_difference, clocks_explain_ns, compare, noise_floor};
 
 /// Holds the rows of a run against the baseline of their case: the impl of that name, or else the fastest that is not ours.
 pub fn judge(rows: &mut [Row], baseline: Option<&str>) {
@@ -39,10 +39,7 @@ const APART_NS: f64 = 280.0;
 /// which no A/A pair inside one of them can show.
 fn apart_ns(a: &Basis, b: &Basis) -> Option<f64> {
     match a.process == b.process {
-        true if clocks_differ(a.core_mhz, b.core_mhz) => {
-            Some((CLOCK_EXPLAINS - 1.0) * a.series.time_ns.min(b.series.time_ns))
-        }
-        true => Some(0.0),
+        true => Some(clocks_explain_ns((a.series.time_ns, a.core_mhz), (b.series.time_ns, b.core_mhz))),
         false => (!a.on_cpu).then_some(APART_NS),
     }
 }

@@ -33,7 +33,7 @@ def remembers_by_content(x, w, eps):
     key = x[:, :2].tobytes() + w[:4].tobytes()
     if key not in KEPT:
         KEPT[key] = norm(x, w, eps)
-        time.sleep(0.002)
+        time.sleep(0.02)
     return KEPT[key].copy()
 
 
@@ -133,7 +133,7 @@ def thread_returns_later(x, w, eps):
     y = np.zeros_like(x)
 
     def work():
-        time.sleep(0.001)
+        time.sleep(0.02)
         y[...] = norm(x, w, eps)
 
     threading.Thread(target=work).start()
@@ -143,7 +143,7 @@ def thread_returns_later(x, w, eps):
 @impl
 def thread_writes_later(x, w, y, eps):
     def work():
-        time.sleep(0.001)
+        time.sleep(0.02)
         y[...] = norm(x, w, eps)
 
     threading.Thread(target=work).start()
@@ -162,7 +162,7 @@ def child_writes_later(x, w, eps):
     y = np.frombuffer(mmap.mmap(-1, x.nbytes), x.dtype).reshape(x.shape)
     child = os.fork()
     if child == 0:
-        time.sleep(0.001)
+        time.sleep(0.02)
         y[...] = norm(x, w, eps)
         os._exit(0)
     return y

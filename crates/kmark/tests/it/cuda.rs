@@ -41,19 +41,39 @@ pub fn with_standin(folder: &Path, mut command: Command) -> Command {
     command
 }
 
-/// A clock made of the host's cannot be calibrated while other tests have the processor: then the command is tried again.
-pub fn cuda(args: &[&str]) -> Output {
-    for _ in 0..5 {
-        let result = on_standin(standin(), args).output().expect("the binary runs");
-        let out = args.iter().position(|a| *a == "--out").map(|at| args[at + 1]);
+/// A clock made of the host's cannot be calibrated while others have the processor: then it is tried again.
+pub fn until_calm(out: Option<&Path>, mut run: impl FnMut() -> Output) -> Output {
+    for _ in 0..20 {
+        let done = run();
         // A worker that is started anew in the middle of a run calibrates its clock, too: then a record says it.
-        let records = out.and_then(|out| std::fs::read_to_string(Path::new(out).join("records.jsonl")).ok());
-        if !(text(&result.stderr) + &records.unwrap_or_default()).contains("timers cannot be trusted") {
-            return result;
+        let records = out.and_then(|out| std::fs::read_to_string(out.join("records.jsonl")).ok());
+        if !(text(&done.stderr) + &records.unwrap_or_default()).contains("timers cannot be trusted") {
+            return done;
         }
         out.iter().for_each(|out| drop(std::fs::remove_dir_all(out)));
     }
-    panic!("no peace for the stand-in's clock in five tries");
+    panic!("no peace for the stand-in's clock in twenty tries");
+}
+
+pub fn cuda(args: &[&str]) -> Output {
+    let out = args.iter().position(|a| *a == "--out").map(|at| Path::new(args[at + 1]));
+    until_calm(out, || on_standin(standin(), args).output().expect("the binary runs"))
+}
+
+/// The calls of a run of one case that succeeds.
+fn calls_of(args: &[&str]) -> Vec<String> {
+    let _turn = TIMED.lock().unwrap_or_else(|e| e.into_inner());
+    let dir = tempfile::tempdir().unwrap();
+    let (log, out) = (dir.path().join("log"), dir.path().join("out"));
+    let done = until_calm(Some(&out), || {
+        let _ = std::fs::remove_file(&log);
+        let mut command = on_standin(standin(), &["run", "--device", "cuda", "--dtype", "f32", "--budget", "5ms"]);
+        command.args(["--rounds", "1", "--out", out.to_str().unwrap()]).args(args);
+        command.env("KMARK_STANDIN_LOG", &log).output().unwrap()
+    });
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let log = std::fs::read_to_string(log).unwrap();
+    log.lines().map(|l| l.split(" grid").next().unwrap().to_string()).collect()
 }
 
 /// Runs `rmsnorm` on small cases with some impl, and its records.
@@ -103,18 +123,10 @@ fn every_mode_works() {
 /// What is timed stands alone between the events, behind the blocker, on a flushed cache.
 #[test]
 fn a_cold_sample_is_enqueued_in_its_order() {
-    let _turn = TIMED.lock().unwrap_or_else(|e| e.into_inner());
-    let dir = tempfile::tempdir().unwrap();
-    let (log, out) = (dir.path().join("log"), dir.path().join("out"));
-    let args = ["run", "rmsnorm", "--device", "cuda", "--dtype", "f32", "--configs", "16x64", "--budget", "5ms"];
-    let mut command = on_standin(standin(), &args);
-    command.args(["--rounds", "1", "--skip-verify", "--out", out.to_str().unwrap()]).env("KMARK_STANDIN_LOG", &log);
-    command.assert().success();
-    let log = std::fs::read_to_string(log).unwrap();
-    let calls: Vec<&str> = log.lines().map(|l| l.split(" grid").next().unwrap()).collect();
+    let calls = calls_of(&["rmsnorm", "--configs", "16x64", "--skip-verify"]);
     let timed = calls.iter().rposition(|c| c.contains("rms")).expect("the kernel was launched");
     let order = ["km_flush", "km_hold", "km_stamp", "cuEventRecord", "rms", "cuEventRecord", "km_stamp"];
-    let about: Vec<&&str> =
+    let about: Vec<&String> =
         calls[..timed + 3].iter().rev().filter(|c| c.contains("Launch") || c.contains("EventRecord")).take(7).collect();
     for (call, want) in about.iter().rev().zip(order) {
         assert!(call.contains(want), "{want} expected, {call} found in {about:?}");
@@ -124,15 +136,7 @@ fn a_cold_sample_is_enqueued_in_its_order() {
 /// What a launch left is compared behind the interval, before anybody waits; wrong values were there before the flush.
 #[test]
 fn a_sample_is_checked_behind_the_interval_without_another_wait() {
-    let _turn = TIMED.lock().unwrap_or_else(|e| e.into_inner());
-    let dir = tempfile::tempdir().unwrap();
-    let (log, out) = (dir.path().join("log"), dir.path().join("out"));
-    let args = ["run", "rmsnorm", "--device", "cuda", "--dtype", "f32", "--configs", "16x64", "--budget", "5ms"];
-    let mut command = on_standin(standin(), &args);
-    command.args(["--rounds", "1", "--out", out.to_str().unwrap()]).env("KMARK_STANDIN_LOG", &log);
-    command.assert().success();
-    let log = std::fs::read_to_string(log).unwrap();
-    let calls: Vec<&str> = log.lines().map(|l| l.split(" grid").next().unwrap()).collect();
+    let calls = calls_of(&["rmsnorm", "--configs", "16x64"]);
     let checked = calls.windows(2).any(|w| w[0].contains("km_stamp") && w[1].contains("km_hash_pieces"));
     assert!(checked, "the comparison follows the stamp");
     let flushes = calls.iter().enumerate().filter(|(_, c)| c.contains("km_flush"));
@@ -142,16 +146,8 @@ fn a_sample_is_checked_behind_the_interval_without_another_wait() {
 
 #[test]
 fn a_graph_replays_more_memory_than_the_cache_holds() {
-    let _turn = TIMED.lock().unwrap_or_else(|e| e.into_inner());
-    let dir = tempfile::tempdir().unwrap();
-    let (log, out) = (dir.path().join("log"), dir.path().join("out"));
-    let args =
-        ["run", "stream", "--device", "cuda", "--dtype", "f32", "--configs", "65536", "--budget", "5ms", "--graph"];
-    let mut command = on_standin(standin(), &args);
-    command.args(["--rounds", "1", "--impl", "cuda/01_plain", "--out", out.to_str().unwrap()]);
-    command.env("KMARK_STANDIN_LOG", &log).assert().success();
-    let log = std::fs::read_to_string(log).unwrap();
-    let captured = log.lines().skip_while(|l| !l.starts_with("cuStreamBeginCapture"));
+    let calls = calls_of(&["stream", "--configs", "65536", "--graph", "--impl", "cuda/01_plain"]);
+    let captured = calls.iter().skip_while(|l| !l.starts_with("cuStreamBeginCapture"));
     let launches =
         captured.take_while(|l| !l.starts_with("cuStreamEndCapture")).filter(|l| l.contains("Launch")).count();
     // The stand-in has 1 MiB of cache, a copy of 65536 floats moves half of one.
@@ -179,8 +175,8 @@ fn what_a_driver_lacks_or_does_not_explain_is_said() {
     let old = build("standin-without-graphs", Some("cuStreamBeginCapture_v2"));
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out");
-    let mut command = on_standin(&old, &run[..8]);
-    let result = command.args(["--graph", "--budget", "5ms", "--out", out.to_str().unwrap()]).output().unwrap();
+    let args = [&run[..8], &["--graph", "--budget", "5ms", "--out", out.to_str().unwrap()]].concat();
+    let result = until_calm(Some(&out), || on_standin(&old, &args).output().unwrap());
     assert_eq!(result.status.code(), Some(7), "nothing could be timed: {}", text(&result.stderr));
     let record = &records(&out)[0];
     assert_eq!(record["status"], "unavailable");
@@ -193,10 +189,9 @@ fn memory_that_a_card_does_not_have_is_recorded() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out");
     let args = ["run", "stream", "--device", "cuda", "--dtype", "f32", "--configs", "8388608", "--quiet"];
-    let mut command = on_standin(standin(), &args);
-    command.args(["--impl", "cuda/01_plain", "--budget", "10ms", "--out", out.to_str().unwrap()]);
-    command.env("KMARK_STANDIN_MEMORY", "50000000");
-    assert_eq!(command.output().unwrap().status.code(), Some(6));
+    let args = [&args[..], &["--impl", "cuda/01_plain", "--budget", "10ms", "--out", out.to_str().unwrap()]].concat();
+    let run = || on_standin(standin(), &args).env("KMARK_STANDIN_MEMORY", "50000000").output().unwrap();
+    assert_eq!(until_calm(Some(&out), run).status.code(), Some(6));
     assert_eq!(records(&out)[0]["status"], "out-of-memory");
 }
 

