@@ -323,18 +323,22 @@ fn bad_rows(spec: &TensorSpec, block: &Block, got: &[f64], to: f64) -> BadRows {
     let mut bad = BadRows::default();
     for (i, row) in got.chunks(n).enumerate() {
         let at = i * n..(i + 1) * n;
-        let (mut twin, mut half2) = (0.0, 0.0);
-        for e in &block.expect[at.clone()] {
-            twin += spec.dtype.round(*e);
-            half2 += (0.5 * spec.dtype.spacing(*e)).powi(2);
+        let (mut twin, mut half2, mut reach) = (0.0, 0.0, 0.0);
+        for j in at.clone() {
+            let (e, off) = (block.expect[j], block.slack[j] + block.loose.get(j).copied().unwrap_or(0.0));
+            let rounded = spec.dtype.round(e);
+            twin += rounded;
+            half2 += (0.5 * spec.dtype.spacing(e)).powi(2);
+            // Equal elements near the middle between two numbers are all rounded the same way, be it the twin's or the other.
+            let [below, above] = [e - off, e + off].map(|x| (spec.dtype.round(x) - rounded).abs());
+            reach += off.max(below).max(above);
         }
         // Rows that the contract makes something else (all zero when ignored) have a twin that is exactly that.
         let exact: f64 = block.expect[at.clone()].iter().sum();
         if (exact - to).abs() > 1e-6 {
             continue;
         }
-        let loose = block.loose.get(at.clone()).map_or(0.0, |l| l.iter().sum::<f64>());
-        let limit = (twin - to).abs() + block.slack[at].iter().sum::<f64>() + loose + 4.0 * half2.sqrt();
+        let limit = (twin - to).abs() + reach + 4.0 * half2.sqrt();
         let sum: f64 = row.iter().sum();
         if (sum - to).abs() > limit {
             bad.count += 1;
@@ -375,5 +379,29 @@ fn report(tally: &Tally, grade: Option<Grade>, spec: &TensorSpec, region: &str) 
         loose_worst: (grade != Some(Grade::Tight)).then(|| finite(tally.score(Grade::Loose).worst)),
         rms: finite(rms),
         twin_rms: finite(twin_rms),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DType;
+
+    /// A hundred equal elements just above the middle between two numbers, and a hundred that are rounded down a little.
+    fn is_bad(slack: f64) -> bool {
+        let (dtype, step) = (DType::Bf16, 2f64.powi(-15));
+        let expect: Vec<f64> =
+            (0..200).map(|i| 2f64.powi(-8) + step * if i < 100 { 0.5 + 1e-6 } else { 0.3 }).collect();
+        let (slack, to) = (vec![slack; 200], expect.iter().sum());
+        let block = Block { tensor: "y", start: 0, expect: &expect, slack: &slack, loose: &[], region: Region::One(0) };
+        let got = [2f64.powi(-8); 200]; // all of them rounded down
+        assert_ne!(dtype.round(expect[0]), got[0]);
+        bad_rows(&TensorSpec::output("y", dtype, &[1, 200]), &block, &got, to).count > 0
+    }
+
+    #[test]
+    fn equal_elements_may_all_be_rounded_the_other_way_if_they_can_be() {
+        assert!(!is_bad(2f64.powi(-15) * 2e-6));
+        assert!(is_bad(2f64.powi(-15) * 1e-7), "one that is that close does not go the other way");
     }
 }

@@ -46,6 +46,12 @@ template <class T> struct Gate {
     i64 mode, want_region;
 };
 
+// How far a value that is off by up to `off` can lie from the twin once it is rounded. Equal elements near the middle
+// between two numbers are all rounded the same way, be it the twin's or the other.
+template <class T> DEVICE double reach(double expect, double off, double twin) {
+    return fmax(off, fmax(fabs(rounded<T>(expect - off) - twin), fabs(rounded<T>(expect + off) - twin)));
+}
+
 template <class T> struct Judge {
     const Gate<T>& gate;
     Tally mine[REGIONS];
@@ -124,7 +130,7 @@ template <class T> struct Judge {
         got_sum += got;
         twin_sum += twin;
         half2_sum += 0.25 * spacing<T>(expect) * spacing<T>(expect);
-        slack_sum += slack + loose;
+        slack_sum += reach<T>(expect, slack + loose, twin);
         expect_sum += expect;
     }
 
