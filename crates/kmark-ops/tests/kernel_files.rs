@@ -5,7 +5,8 @@ use kmark_core::case::DEFAULT_SEED;
 use kmark_core::dtype::DType;
 use kmark_device::Impl;
 use kmark_device::cuda::declare::declarations;
-use kmark_device::cuda::directives::{Directives, Machine};
+use kmark_device::cuda::directives::Directives;
+use kmark_device::cuda::machine::Machine;
 use kmark_ops::cuda::UserKernel;
 use std::path::Path;
 

@@ -1,6 +1,7 @@
 //! The lines `// kmark: …` at the top of a kernel file: how it is launched and which cases it claims. Ours and users' files
 //! are read by this alone.
 
+use super::machine::Machine;
 use super::tensor_map::MapLine;
 use super::tune::Choice;
 use kmark_core::case::Case;
@@ -71,32 +72,6 @@ pub struct Shape {
     pub shared: u32,
     pub cluster: [u32; 3],
     pub with: Vec<With>,
-}
-
-/// The GPU that code is compiled for, and what expressions may know of it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Machine {
-    /// As compilers name it.
-    pub arch: String,
-    pub sms: u32,
-    /// Bytes of shared memory that a block can have.
-    pub shared: u32,
-    pub l2: u64,
-}
-
-impl Machine {
-    /// The usual GPU of an architecture, where none is at hand: cases are claimed and code is compiled for it.
-    pub fn usual(arch: &str) -> Machine {
-        let (sms, shared, l2) = match arch {
-            "sm_86" => (84, 99, 6),
-            "sm_89" => (142, 99, 96),
-            "sm_90a" => (132, 227, 60),
-            "sm_100a" => (148, 227, 126),
-            "sm_120a" => (170, 99, 96),
-            _ => (108, 163, 40),
-        };
-        Machine { arch: arch.into(), sms, shared: shared << 10, l2: l2 << 20 }
-    }
 }
 
 const MARK: &str = "// kmark:";
@@ -375,6 +350,7 @@ impl Scope for Names<'_> {
             "sms" => return Some(self.machine.sms as i64),
             "max_shared" => return Some(self.machine.shared as i64),
             "l2" => return Some(self.machine.l2 as i64),
+            "max_cluster" => return Some(self.machine.max_cluster()),
             "size" => return Some(self.case.dtype.size() as i64),
             _ => {}
         }

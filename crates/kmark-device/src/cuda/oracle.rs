@@ -1,8 +1,9 @@
 //! The oracle of an op as CUDA C++: found by its op's name, compiled for a case, loaded.
 
 use super::Cuda;
-use super::directives::{Directives, Machine};
+use super::directives::Directives;
 use super::jit::{Headers, Jit};
+use super::machine::Machine;
 use super::memory::Raw;
 use super::prelude::For;
 use super::program::{KernelFile, Step, Text};

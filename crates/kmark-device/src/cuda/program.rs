@@ -1,9 +1,10 @@
 //! A kernel file bound to a case: compiled, loaded, its arguments laid out, ready to be launched any number of times.
 
 use super::declare::declarations;
-use super::directives::{Directives, Machine, Shape};
+use super::directives::{Directives, Shape};
 use super::driver::{Figure, Function, Module, Queue, TensorMap};
 use super::jit::{self, Source};
+use super::machine::Machine;
 use super::prelude::{For, pack, prelude, slots};
 use super::workspace::Workspace;
 use super::{Cuda, driver::Address};

@@ -2,7 +2,8 @@
 //! has one of each. Which one is the best of a case is for those to find out who have a gate and a clock; here is what there
 //! is to choose from, and the file with a choice made.
 
-use super::directives::{Directives, Machine, Names};
+use super::directives::{Directives, Names};
+use super::machine::Machine;
 use super::program::KernelFile;
 use kmark_core::case::Case;
 use kmark_core::op::Op;

@@ -8,6 +8,7 @@ use crate::plan::Planned;
 use crate::turn::{Turn, seats};
 use kmark_core::record::{Tried, Tuned};
 use kmark_core::wire::Request;
+use kmark_worker::impls::split_choice;
 use std::time::Instant;
 
 /// Rounds of the search: two differ in place and order, the third decides where one was disturbed.
@@ -25,7 +26,8 @@ impl Bench<'_> {
         let mut tries: Vec<(String, Turn)> = Vec::new();
         for values in variants {
             let mut one = self.turn(planned, turn.imp, &turn.record.group);
-            one.word = format!("{}#{values}", turn.imp.name());
+            // The values include those that are fixed in the name.
+            one.word = format!("{}#{values}", split_choice(turn.imp.name()).0);
             self.check(planned, &mut one);
             tries.push((values, one));
         }

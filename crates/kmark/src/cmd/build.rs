@@ -9,13 +9,14 @@ use crate::plan;
 use kmark_core::case::Case;
 use kmark_core::op::Op;
 use kmark_core::spelling::unknown;
-use kmark_device::cuda::directives::Machine;
 use kmark_device::cuda::jit::{Jit, complaints};
+use kmark_device::cuda::machine::Machine;
 use kmark_device::cuda::{For, compile_oracle};
 use kmark_device::{Fault, Impl};
 use kmark_ops::Entry;
 use kmark_ops::cuda::{ARCHITECTURES, UserKernel, kernel_file};
 use kmark_ops::headers;
+use kmark_worker::impls::split_choice;
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -135,7 +136,7 @@ fn variants(kernel: Kernel, op: &'static Op, case: &Case, arch: &str) -> Result<
         return Ok(vec![kernel]);
     }
     let one = |word: &String| {
-        let name = format!("{}#{word}", imp.name());
+        let name = format!("{}#{word}", split_choice(imp.name()).0);
         let chosen = UserKernel::variant_of(imp, &name, word).map_err(|e| Error::own(format!("{name}: {e}")))?;
         Ok(Some(&*Box::leak(Box::new(chosen)) as &dyn Impl)) // a few, for as long as the program runs
     };
