@@ -11,7 +11,7 @@ pub const ENTRY: Entry = Entry {
     op: &OP,
     cpu: &[&naive(&softmax::RIGHT, softmax::SOURCE), &vectorised(cpu::bind, text!("cpu.rs"))],
     oracle: oracle!("cross_entropy"),
-    cuda: kernels!("cross_entropy", "01_online"),
+    cuda: kernels!("cross_entropy", "01_online", "02_split", "03_ring"),
     mutants: &[MUTANTS, softmax::CLASSES_IGNORED, softmax::MAXIMA],
 };
 

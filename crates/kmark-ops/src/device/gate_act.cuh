@@ -16,5 +16,6 @@ DEVICE GateTruth gate_truth(double x) {
     return GateTruth{sigmoid, rest, unit<acc_t>() * (6.0 + (4.0 + 2.0 * fabs(x)) * rest), least<acc_t>()};
 }
 
-// Two roundings, besides exp's; an exp that overflows makes it 0.
-DEVICE acc_t sigmoid(acc_t x) { return inverse_near(acc_t(1) + exp_near(-x)); }
+// Off by six units at most, and by what a rounded exponent costs; an exp that overflows makes it 0.
+DEVICE float sigmoid(float x) { return inverse_fast(1.0f + exp2_fast(x * -LOG2_E)); }
+DEVICE double sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }

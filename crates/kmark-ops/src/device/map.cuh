@@ -1,6 +1,33 @@
-// Elementwise kernels over matrices: a tile of 16-byte vectors per block, several per thread, no loop.
+// Elementwise kernels over matrices. Sizes and layout are known when the kernel is compiled, so that a block asks for
+// its bytes after a handful of instructions: one vector per thread and tensor, no loop.
 #pragma once
 #include "spans.cuh"
+
+// A load that stays where it is written. Neither loads nor stores tell the caches anything: on an H200, loads that
+// leave L1 out or ask for 256 bytes made all of these kernels 5 to 8 % slower.
+#ifndef KMARK_EMULATE
+DEVICE void load_words(u32 (&w)[4], const void* p) {
+    asm volatile("ld.global.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "l"(p));
+}
+DEVICE void load_words(u32 (&w)[2], const void* p) {
+    asm volatile("ld.global.v2.u32 {%0,%1}, [%2];" : "=r"(w[0]), "=r"(w[1]) : "l"(p));
+}
+DEVICE void load_words(u32 (&w)[1], const void* p) { asm volatile("ld.global.u32 %0, [%1];" : "=r"(w[0]) : "l"(p)); }
+#else
+template <int n> DEVICE void load_words(u32 (&w)[n], const void* p) { memcpy(w, p, 4 * n); }
+#endif
+template <int V, class T> DEVICE void load_pack(Pack<T, V>& to, const T* from) {
+    if constexpr (V > 1) load_words(to.w, from);
+    else to = *reinterpret_cast<const Pack<T, V>*>(from);
+}
+template <int V, class T> DEVICE void store_pack(T* to, const Pack<T, V>& from) {
+    *reinterpret_cast<Pack<T, V>*>(to) = from;
+}
+
+template <bool first, class A, class B> struct Choose { using type = A; };
+template <class A, class B> struct Choose<false, A, B> { using type = B; };
+
+// ---- Tiles ---------------------------------------------------------------------------------------------------------
 
 // Rows as a kernel sees them, of a tensor or of some of its columns.
 template <class T> struct Rows {
@@ -11,16 +38,41 @@ template <class T> DEVICE Rows<T> rows_of(const Tensor<T>& t, i64 first_column =
     return Rows<T>{t.ptr + first_column, t.pitch};
 }
 
-constexpr int MAP_THREADS = 256; // to a block
+// m rows of n elements as vectors of `width`, one to a thread. Rows that follow each other without a gap are one long
+// row, `joined`. The first vector of a row sticks out by `lead` elements: memory is cut where it is aligned.
+template <class T, i64 m, i64 n, bool joined, int width, int lead, int block> struct Tiles {
+    static constexpr i64 rows = joined ? 1 : m, cols = joined ? m * n : n;
+    static constexpr i64 per_row = (cols + lead + width - 1) / width, vectors = rows * per_row;
+    static constexpr bool even = lead == 0 && cols % width == 0; // no vector sticks out
+    static constexpr bool full = vectors % block == 0;           // no thread is left over
+    static constexpr bool small = vectors + block < 1ll << 31;
+
+    // This thread's vector: its row, and the column it starts at.
+    i64 row, col;
+    bool has, whole;
+
+    __device__ __forceinline__ Tiles() {
+        i64 at = (i64)blockIdx.x * block + threadIdx.x;
+        has = full || (small ? (int)at < (int)vectors : at < vectors);
+        row = rows == 1 ? 0 : small ? (u32)at / (u32)per_row : at / per_row;
+        i64 in_row = rows == 1 ? at : small ? (int)at - (int)row * (int)per_row : at - row * per_row;
+        col = in_row * width - lead;
+        whole = has && (even || (col >= 0 && col + width <= cols));
+    }
+    template <class E> __device__ __forceinline__ E* place(const Rows<E>& t) const {
+        return t.ptr + (rows == 1 ? 0 : row * t.pitch) + col;
+    }
+    __device__ __forceinline__ bool holds(int j) const { return col + j >= 0 && col + j < cols; }
+};
 
 // f on vectors: IN of them in, OUT of them out.
-template <class T, int IN, int OUT, class F>
-DEVICE void map_vector(const Pack<T, lanes<T>> (&in)[IN], Pack<T, lanes<T>> (&out)[OUT], F f) {
-    Vec<T, lanes<T>> v[IN], w[OUT];
+template <class T, int V, int IN, int OUT, class F>
+DEVICE void map_vector(const Pack<T, V> (&in)[IN], Pack<T, V> (&out)[OUT], F f) {
+    Vec<T, V> v[IN], w[OUT];
 #pragma unroll
     for (int t = 0; t < IN; t++) v[t] = unpack(in[t]);
 #pragma unroll
-    for (int j = 0; j < lanes<T>; j++) {
+    for (int j = 0; j < V; j++) {
         acc_t x[IN], y[OUT];
 #pragma unroll
         for (int t = 0; t < IN; t++) x[t] = up(v[t].v[j]);
@@ -32,98 +84,37 @@ DEVICE void map_vector(const Pack<T, lanes<T>> (&in)[IN], Pack<T, lanes<T>> (&ou
     for (int t = 0; t < OUT; t++) out[t] = pack(w[t]);
 }
 
-// A thread's U vectors, `step` elements apart: from `in_at` to `out_at` in elements, a place for each tensor.
-template <int U, class T, int IN, int OUT, class F>
-DEVICE void map_line(const T* const (&in_at)[IN], T* const (&out_at)[OUT], int step, F f) {
-    constexpr int V = lanes<T>;
-    Pack<T, V> in[U][IN], out[OUT];
+// Calls f(in, out) on the elements at each place of all `in` and `out`, which are cut alike.
+template <class T, i64 m, i64 n, bool joined, int V, int lead, int block, int IN, int OUT, class F>
+DEVICE void map_tiles(const Tiles<T, m, n, joined, V, lead, block>& tiles, const Rows<const T> (&in)[IN],
+                      const Rows<T> (&out)[OUT], F f) {
+    constexpr bool even = Tiles<T, m, n, joined, V, lead, block>::even;
+    Pack<T, V> x[1][IN] = {}, y[OUT];
 #pragma unroll
-    for (int k = 0; k < U; k++) {
+    for (int t = 0; t < IN; t++) {
+        const T* from = tiles.place(in[t]);
+        if (tiles.whole) {
+            load_pack(x[0][t], from);
+        } else if (!even && tiles.has) {
+            Vec<T, V> v{};
 #pragma unroll
-        for (int t = 0; t < IN; t++) in[k][t] = load_once<V>(in_at[t] + k * step);
-    }
-#pragma unroll
-    for (int k = 0; k < U; k++) {
-        map_vector(in[k], out, f);
-#pragma unroll
-        for (int t = 0; t < OUT; t++) store_once<V>(out_at[t] + k * step, out[t]);
-    }
-}
-
-// Calls f(in, out) on the elements at each place of all `in` and `out`. Each block does U * MAP_THREADS vectors, of
-// rows * ceil(cols, V), and one more where rows are adjacent but not aligned.
-template <int U, class T, int IN, int OUT, class F>
-DEVICE void map_rows(i64 rows, i64 cols, const Rows<const T> (&in)[IN], const Rows<T> (&out)[OUT], F f) {
-    constexpr int V = lanes<T>;
-    u32 phase = (u32)(u64)in[0].ptr % 16;
-    bool flat = true, vectors = true, straight = true;
-    auto look = [&](const T* ptr, i64 pitch) {
-        flat &= pitch == cols;
-        vectors &= (u32)(u64)ptr % 16 == phase;
-        straight &= pitch % V == 0;
-    };
-#pragma unroll
-    for (int t = 0; t < IN; t++) look(in[t].ptr, in[t].pitch);
-#pragma unroll
-    for (int t = 0; t < OUT; t++) look(out[t].ptr, out[t].pitch);
-    flat |= rows == 1;
-    vectors &= flat || straight;
-    if (flat) cols *= rows, rows = 1;
-    // Elements by which the first vector of a row sticks out, if memory is cut where it is aligned.
-    int lead = vectors ? (int)(phase / sizeof(T)) : 0;
-    i64 per_row = (cols + lead + V - 1) / V, first = (i64)blockIdx.x * (U * MAP_THREADS);
-
-    // Most blocks: one run of memory, nothing sticks out.
-    i64 start = first * V - lead;
-    if (flat && vectors && start >= 0 && start + U * MAP_THREADS * V <= cols) {
-        const T* in_at[IN];
-        T* out_at[OUT];
-#pragma unroll
-        for (int t = 0; t < IN; t++) in_at[t] = in[t].ptr + start + threadIdx.x * V;
-#pragma unroll
-        for (int t = 0; t < OUT; t++) out_at[t] = out[t].ptr + start + threadIdx.x * V;
-        return map_line<U>(in_at, out_at, MAP_THREADS * V, f);
-    }
-
-    i64 first_row = 0;
-    if (!flat) first_row = first / per_row, first -= first_row * per_row;
-    i64 row[U], col[U];
-    bool whole[U];
-    Pack<T, V> packs[U][IN];
-#pragma unroll
-    for (int k = 0; k < U; k++) {
-        i64 at = first + threadIdx.x + k * MAP_THREADS;
-        row[k] = first_row;
-        if (!flat) {
-            u32 down = (u32)at / (u32)per_row; // a row has fewer than 2^32 vectors
-            row[k] += down;
-            at -= (i64)down * per_row;
-        }
-        col[k] = at * V - lead;
-        whole[k] = vectors && row[k] < rows && col[k] >= 0 && col[k] + V <= cols;
-        if (whole[k]) {
-#pragma unroll
-            for (int t = 0; t < IN; t++) packs[k][t] = load_once<V>(in[t].ptr + row[k] * in[t].pitch + col[k]);
+            for (int j = 0; j < V; j++)
+                if (tiles.holds(j)) v.v[j] = from[j];
+            x[0][t] = pack(v);
         }
     }
+    loads_first(x);
+    map_vector(x[0], y, f);
 #pragma unroll
-    for (int k = 0; k < U; k++) {
-        if (whole[k]) {
-            Pack<T, V> results[OUT];
-            map_vector(packs[k], results, f);
+    for (int t = 0; t < OUT; t++) {
+        T* to = tiles.place(out[t]);
+        if (tiles.whole) {
+            store_pack(to, y[t]);
+        } else if (!even && tiles.has) {
+            Vec<T, V> v = unpack(y[t]);
 #pragma unroll
-            for (int t = 0; t < OUT; t++) store_once<V>(out[t].ptr + row[k] * out[t].pitch + col[k], results[t]);
-        } else if (row[k] < rows) {
-            // It sticks out, or the tensors are aligned differently: one element after the other.
-#pragma unroll 4
-            for (i64 c = max(col[k], 0ll); c < min(col[k] + V, cols); c++) {
-                acc_t x[IN], y[OUT];
-#pragma unroll
-                for (int t = 0; t < IN; t++) x[t] = up(in[t].ptr[row[k] * in[t].pitch + c]);
-                f(x, y);
-#pragma unroll
-                for (int t = 0; t < OUT; t++) out[t].ptr[row[k] * out[t].pitch + c] = down<T>(y[t]);
-            }
+            for (int j = 0; j < V; j++)
+                if (tiles.holds(j)) to[j] = v.v[j];
         }
     }
 }

@@ -79,10 +79,11 @@ template <bool centred, int sums, i64 walk_bytes> struct NormBwd {
     }
     template <class E> DEVICE void fetched(Row<Walk, E>& row, u8* shared, int stage, int which) {
         Walk::each([&](int k, int column) {
-            row.held[k] = load<step>(reinterpret_cast<const E*>(slot(shared, stage, which, k)));
+            auto v = load<step>(reinterpret_cast<const E*>(slot(shared, stage, which, k)));
 #pragma unroll
             for (int i = 0; i < step; i++)
-                if (!Walk::has(k, column + i)) row.held[k].v[i] = E{}; // came from the gap behind the row
+                if (!Walk::has(k, column + i)) v.v[i] = E{}; // came from the gap behind the row
+            row.set(k, v);
         });
     }
 
@@ -182,8 +183,8 @@ template <bool centred, int sums, i64 walk_bytes> struct NormBwd {
 #pragma unroll
             for (int k = 0; k < accesses; k++) {
                 if (column(k) >= N) continue;
-                auto vx = Long::take(a.x.row(row), Long::count - 1, (int)column(k));
-                auto vd = Long::take(a.dout.row(row), Long::count - 1, (int)column(k));
+                auto vx = unpack(Long::take(a.x.row(row), Long::count - 1, (int)column(k)));
+                auto vd = unpack(Long::take(a.dout.row(row), Long::count - 1, (int)column(k)));
 #pragma unroll
                 for (int i = 0; i < step; i++) {
                     sum[0][k][i] += up(vd.v[i]) * now.hat(vx.v[i]);

@@ -1,7 +1,9 @@
 // Rows of compile-time length over teams of threads: which thread holds which elements, loads and stores of 16 bytes
 // where rows are aligned, sums and maxima over the team. A row stays in registers where it fits.
 #pragma once
+#include "cluster.cuh"
 #include "fast_exp.cuh"
+#include "spans.cuh"
 
 DEVICE constexpr i64 ceil_div(i64 a, i64 b) { return (a + b - 1) / b; }
 DEVICE constexpr int up_to_pow2(i64 n) {
@@ -12,37 +14,102 @@ DEVICE constexpr int up_to_pow2(i64 n) {
 
 // ---- Teams ---------------------------------------------------------------------------------------------------------
 
-// `per` neighbouring threads share a row: a power of two up to 32, or whole warps. A block of `threads` has as many
-// rows at a time as fit; threads that are left over only wait at barriers.
-template <int team, int block> struct Team {
-    static constexpr int per = team, threads = block, rows = block / team;
+// `per` threads share a row: a power of two up to 32, or whole warps, of one block or of all `blocks` of a cluster. A
+// block of `threads` has as many rows at a time as fit; threads that are left over only wait at barriers.
+template <int team, int block, int cluster = 1> struct Team {
+    static constexpr int here = team, threads = block, blocks = cluster, per = here * blocks, rows = block / here;
 
-    DEVICE int lane() { return rows > 1 || per < threads ? threadIdx.x % per : threadIdx.x; }
-    DEVICE int index() { return rows > 1 || per < threads ? threadIdx.x / per : 0; }
+    DEVICE int index() { return rows > 1 || here < threads ? threadIdx.x / here : 0; }
+    DEVICE int lane() {
+        int lane = rows > 1 || here < threads ? threadIdx.x % here : threadIdx.x;
+        if constexpr (blocks > 1) lane += cluster_rank() * here;
+        return lane;
+    }
 };
 
-// Each of `count` values over the team, by sum or maximum; all its threads get the results. One call after another must
-// alternate between slot 0 and slot 1: then one barrier is enough, as nobody overwrites what a slower thread reads.
-template <class By, class T, int count, class A> DEVICE void team_all(A (&v)[count], A zero, int slot) {
-    constexpr int in_warp = T::per < 32 ? T::per : 32, warps = T::per / 32;
+template <class By, int lanes, int count, class A> DEVICE void lanes_all(A (&v)[count]) {
 #pragma unroll
-    for (int step = in_warp / 2; step > 0; step /= 2)
+    for (int step = lanes / 2; step > 0; step /= 2)
 #pragma unroll
         for (int i = 0; i < count; i++) v[i] = By::of(v[i], __shfl_xor_sync(0xffffffffu, v[i], step));
-    if constexpr (warps > 1) {
-        constexpr int lanes = up_to_pow2(warps);
-        __shared__ A parts[2][count][32];
-        int lane = threadIdx.x % 32, from = lane % lanes;
-        if (lane == 0)
-            for (int i = 0; i < count; i++) parts[slot][i][threadIdx.x / 32] = v[i];
+}
+
+// One barrier in shared memory for each slot, at which a cluster waits for what its blocks send.
+DEVICE u64* slot_barriers() {
+    __shared__ u64 barriers[2];
+    return barriers;
+}
+// At the start of a kernel whose teams are clusters.
+DEVICE void cluster_begin() {
+    if (threadIdx.x == 0) {
+        barrier_init(slot_barriers(), 1), barrier_init(slot_barriers() + 1, 1);
+        barrier_fence_init();
+    }
+    __syncwarp();
+    cluster_arrive();
+}
+
+// Calls of team_exchange must alternate between slot 0 and slot 1: then one barrier is enough, as nobody overwrites
+// what a slower thread reads. A cluster has one row, for which slot 0 is first, and each slot is used once.
+//
+// What the warps of a team know, `count` values each, is handed to all of them. Each thread gets those of some warps:
+// merge(values) is called for each, and what the lanes of a warp then have is all there is.
+template <class T, int count, class A, class F> DEVICE void team_exchange(const A (&v)[count], int slot, F merge) {
+    constexpr int warps = T::here / 32, parts = warps * T::blocks;
+    __shared__ __align__(8) A known[2][count][T::blocks > 1 ? parts : 32];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    if constexpr (T::blocks > 1) {
+        u64* barrier = slot_barriers() + slot;
+        if (threadIdx.x == 0) barrier_expect(barrier, parts * count * (int)sizeof(A));
+        if (slot == 0) cluster_wait(); // all blocks have their barriers
+        if (lane < T::blocks) {
+#pragma unroll
+            for (int i = 0; i < count; i++)
+                send_to_block(&known[slot][i][cluster_rank() * warps + warp], v[i], barrier, lane);
+        }
+        barrier_wait(barrier, 0);
+#pragma unroll
+        for (int from = 0; from < parts; from += 32) {
+            A of[count];
+            if (parts % 32 == 0 || from + lane < parts) {
+#pragma unroll
+                for (int i = 0; i < count; i++) of[i] = known[slot][i][from + lane];
+                merge(of);
+            }
+        }
+    } else {
+        if (lane == 0) {
+#pragma unroll
+            for (int i = 0; i < count; i++) known[slot][i][warp] = v[i];
+        }
         __syncthreads();
-        int at = (T::index() * warps + from) % 32;
+        int from = lane % up_to_pow2(warps);
+        if (from < warps) {
+            A of[count];
 #pragma unroll
-        for (int i = 0; i < count; i++) v[i] = from < warps ? parts[slot][i][at] : zero;
+            for (int i = 0; i < count; i++) of[i] = known[slot][i][(T::index() * warps + from) % 32];
+            merge(of);
+        }
+    }
+}
+// Lanes that hold different parts after an exchange.
+template <class T> constexpr int exchanged = T::blocks > 1 ? 32 : up_to_pow2(T::here / 32);
+template <class T> constexpr bool exchanges = T::here > 32 || T::blocks > 1;
+
+// Each of `count` values over the team, by sum or maximum; all its threads get the results.
+template <class By, class T, int count, class A> DEVICE void team_all(A (&v)[count], A zero, int slot) {
+    lanes_all<By, (T::here < 32 ? T::here : 32)>(v);
+    if constexpr (exchanges<T>) {
+        A all[count];
 #pragma unroll
-        for (int step = lanes / 2; step > 0; step /= 2)
+        for (int i = 0; i < count; i++) all[i] = zero;
+        team_exchange<T>(v, slot, [&](const A (&of)[count]) {
 #pragma unroll
-            for (int i = 0; i < count; i++) v[i] = By::of(v[i], __shfl_xor_sync(0xffffffffu, v[i], step));
+            for (int i = 0; i < count; i++) all[i] = By::of(all[i], of[i]);
+        });
+        lanes_all<By, exchanged<T>>(all);
+#pragma unroll
+        for (int i = 0; i < count; i++) v[i] = all[i];
     }
 }
 template <class T, class A> DEVICE A team_sum(A v, int slot) {
@@ -50,78 +117,71 @@ template <class T, class A> DEVICE A team_sum(A v, int slot) {
     team_all<Add, T>(one, A(0), slot);
     return one[0];
 }
-template <class T, class A> DEVICE A team_max(A v, int slot) {
-    A one[1] = {v};
-    team_all<Max, T>(one, v, slot); // a thread's own value is neutral
-    return one[0];
-}
 
 // ---- Rows ----------------------------------------------------------------------------------------------------------
 
 // How a thread of team T walks over a row: `count` accesses of `step` neighbouring elements. If `resident`, what it
-// loads stays in registers; else every pass loads again.
-template <class T, i64 row_length, int row_step, bool in_registers> struct Layout {
+// loads stays in registers; else every pass loads again. Rows that do not start at multiples of an access are cut where
+// memory is: the first access begins up to `lead` elements before the row, and columns count from the row's start.
+template <class T, i64 row_length, int row_step, bool in_registers, bool at_any_place = false> struct Layout {
     using Team = T;
     static constexpr i64 length = row_length;
-    static constexpr int step = row_step, count = (int)ceil_div(ceil_div(length, step), T::per);
-    static constexpr bool resident = in_registers;
+    static constexpr bool resident = in_registers, cut = at_any_place;
+    static constexpr int step = row_step, count = (int)ceil_div(ceil_div(length + cut * (step - 1), step), T::per);
     // Whether some thread's last access lies beyond the row, and whether an access can lie there in part.
-    static constexpr bool spare = ceil_div(length, step) % T::per != 0, tail = length % step != 0;
+    static constexpr bool spare = cut || ceil_div(length, step) % T::per != 0, tail = cut || length % step != 0;
 
-    // Only the last access can be one in part.
-    DEVICE bool whole(int k, int column) { return !tail || k + 1 < count || column + step <= length; }
-    DEVICE bool has(int k, int column) { return !tail || k + 1 < count || column < length; }
+    // Elements by which the first access sticks out.
+    template <class E> DEVICE int lead(const E* row) { return cut ? (int)((u64)row / sizeof(E) % step) : 0; }
+    // Only the last access can be one in part; of a row that is cut, the first and the last two.
+    DEVICE bool inside(int k) { return !tail || (cut ? k > 0 && k + 2 < count : k + 1 < count); }
+    DEVICE bool whole(int k, int column) { return inside(k) || ((!cut || column >= 0) && column + step <= length); }
+    DEVICE bool has(int k, int column) { return inside(k) || ((!cut || column >= 0) && column < length); }
 
     // Calls f(k, column) for every access k of this thread; `together` of them may load at the same time.
-    template <int together, class F> DEVICE void each_of(F f) {
+    template <int together, class F> DEVICE void each_of(F f, int lead = 0) {
 #pragma unroll together
         for (int k = 0; k < count; k++) {
-            int column = (k * T::per + T::lane()) * step;
-            if (!spare || k + 1 < count || column < length) f(k, column);
+            int column = (k * T::per + T::lane()) * step - lead;
+            if (!spare || (cut ? k + 2 < count : k + 1 < count) || column < length) f(k, column);
         }
     }
-    template <class F> DEVICE void each(F f) { each_of<resident ? count : 4>(f); }
+    template <class F> DEVICE void each(F f, int lead = 0) { each_of<resident ? count : 4>(f, lead); }
 
     // Access k; `beyond` stands for elements that the row does not have.
-    template <class E> DEVICE Vec<E, step> take(const E* row, int k, int column, E beyond = E{}) {
-        if constexpr (tail) {
-            if (!whole(k, column)) {
-                Vec<E, step> v;
-#pragma unroll
-                for (int i = 0; i < step; i++) v.v[i] = column + i < length ? row[column + i] : beyond;
-                return v;
-            }
+    template <class E> DEVICE Pack<E, step> take(const E* row, int k, int column, E beyond = E{}) {
+        if constexpr (cut) {
+            Pack<E, step> p = pack(load<step>(row + column)); // what sticks out lies in the same 16 bytes
+            if (!inside(k)) keep_row(p, column, beyond);
+            return p;
         }
-        return load<step>(row + column);
+        if (whole(k, column)) return pack(load<step>(row + column));
+        Vec<E, step> v;
+#pragma unroll
+        for (int i = 0; i < step; i++) v.v[i] = column + i < length ? row[column + i] : beyond;
+        return pack(v);
+    }
+    template <class E> DEVICE void keep_row(Pack<E, step>& p, int column, E beyond) {
+        Vec<E, step> v = unpack(p);
+#pragma unroll
+        for (int i = 0; i < step; i++) v.v[i] = column + i >= 0 && column + i < length ? v.v[i] : beyond;
+        p = pack(v);
+    }
+    // The same of a row that starts at a multiple of 16 bytes, whatever the column. What lies outside of the row is any
+    // number.
+    template <class E> DEVICE Vec<E, step> take_across(const E* row, int column) {
+        Vec<E, step> v;
+#pragma unroll
+        for (int i = 0; i < step; i++) v.v[i] = row[max(0, min(column + i, (int)length - 1))];
+        return v;
     }
     template <class E> DEVICE void put(E* row, int k, int column, Vec<E, step> v) {
-        if constexpr (tail) {
-            if (!whole(k, column)) {
+        if (whole(k, column)) return store<step>(row + column, v);
 #pragma unroll
-                for (int i = 0; i < step; i++)
-                    if (column + i < length) row[column + i] = v.v[i];
-                return;
-            }
-        }
-        store<step>(row + column, v);
+        for (int i = 0; i < step; i++)
+            if (has(k, column + i)) row[column + i] = v.v[i];
     }
 };
-
-// The same value, but the compiler does not know: it converts again what it would otherwise keep in both formats, in
-// twice the registers.
-template <class V> DEVICE void forget(V& v) {
-#ifndef KMARK_EMULATE
-    if constexpr (sizeof(V) % 4 == 0) {
-        u32 words[sizeof(V) / 4];
-        memcpy(words, &v, sizeof(V));
-#pragma unroll
-        for (int i = 0; i < (int)(sizeof(V) / 4); i++) asm volatile("" : "+r"(words[i]));
-        memcpy(&v, words, sizeof(V));
-    } else {
-        asm volatile("" : "+h"(v.v[0].bits));
-    }
-#endif
-}
 
 // Loads that follow are not made before this, where they would only take registers.
 DEVICE void one_at_a_time() {
@@ -133,21 +193,27 @@ DEVICE void one_at_a_time() {
 // This thread's part of a row.
 template <class L, class E> struct Row {
     static constexpr bool resident = L::resident;
-    Vec<E, L::step> held[L::resident ? L::count : 1];
+    Pack<E, L::step> held[L::resident ? L::count : 1];
     const E* row;
+    int lead;
     E beyond;
 
-    __device__ __forceinline__ Row() : row(nullptr), beyond(E{}) {} // to be filled by its owner
-    __device__ __forceinline__ explicit Row(const E* from, E fill = E{}) : row(from), beyond(fill) {
-        if constexpr (L::resident) L::each([&](int k, int column) { held[k] = L::take(row, k, column, beyond); });
+    __device__ __forceinline__ Row() : row(nullptr), lead(0), beyond(E{}) {} // to be filled by its owner
+    __device__ __forceinline__ explicit Row(const E* from, E fill = E{})
+        : row(from), lead(L::lead(from)), beyond(fill) {
+        if constexpr (L::resident) each([&](int k, int column) { held[k] = L::take(row, k, column, beyond); });
     }
+    // Calls f(k, column) for every access of this thread. A second row is walked over as the first is.
+    template <class F> __device__ __forceinline__ void each(F f) const { L::each(f, lead); }
     __device__ __forceinline__ Vec<E, L::step> at(int k, int column) const {
-        if constexpr (L::resident) return held[k];
-        else return L::take(row, k, column, beyond);
+        if constexpr (L::resident) return unpack(held[k]);
+        else return unpack(L::take(row, k, column, beyond));
     }
-    // To be called between two passes.
+    __device__ __forceinline__ void set(int k, const Vec<E, L::step>& v) { held[k] = pack(v); }
+    // To be called between two passes: the compiler converts again what it would otherwise keep in both formats, in
+    // twice the registers.
     __device__ __forceinline__ void convert_again() {
-        if constexpr (L::resident && sizeof(E) < sizeof(acc_t)) L::each([&](int k, int) { forget(held[k]); });
+        if constexpr (L::resident && sizeof(E) < sizeof(acc_t)) L::each([&](int k, int) { forget(held[k].w); });
     }
 };
 
@@ -159,36 +225,72 @@ template <class E> DEVICE constexpr bool rows_aligned(int memory, i64 length) {
     return memory == 1 || (memory == 0 && length * sizeof(E) % 16 == 0);
 }
 
-// Rows of E, `inputs` of them at a time. Those of up to 2 KB go to warps or parts of warps, 128 threads to a block; a
-// longer one to a block of its own, with `share` bytes to a thread while 1024 threads are enough. The launch directives
-// of the kernels say the same.
-template <class E, i64 length, int inputs, int share, bool aligned> struct RowKernel {
-    static constexpr i64 bytes = length * sizeof(E);
-    static constexpr bool many = bytes <= 2048;
-    static constexpr i64 wanted = many ? up_to_pow2(ceil_div(bytes, 16)) : ceil_div(bytes, share * 32) * 32;
-    static constexpr i64 limit = many ? 32 : 1024;
-    static constexpr int per = (int)(wanted < limit ? wanted : limit), threads = many ? 128 : per;
-    static constexpr int step = aligned ? 16 / sizeof(E) : 1, budget = threads > 512 ? 32 : 64;
-    // Registers that hold the rows, if they do.
-    static constexpr i64 registers = ceil_div(ceil_div(length, step), per) * inputs * ceil_div(step * sizeof(E), 4);
-    using Layout = ::Layout<Team<per, threads>, length, step, registers <= budget>;
+// Elements by which rows can be read at a time.
+template <class E> DEVICE constexpr int row_step(int memory, i64 length) {
+    int bytes = rows_aligned<E>(memory, length) ? 16 : memory == 0 ? 8 : (int)sizeof(E);
+    while (bytes > (int)sizeof(E) && length * sizeof(E) % bytes != 0) bytes /= 2;
+    return bytes / (int)sizeof(E);
+}
 
-    // Calls f(row, live): once in a block that has one row, else until all rows are done. All threads take part in
-    // every call, because the lanes of a warp reduce together; those without a row get the last one and must not write.
-    // Blocks with many rows have no barriers to alternate slots for: their teams are warps or less.
-    template <class F> DEVICE void each_row(i64 m, F f) {
-        if constexpr (many) {
-            for (i64 first = (i64)blockIdx.x * (threads / per); first < m; first += (i64)gridDim.x * (threads / per)) {
-                i64 row = first + Layout::Team::index();
-                f(row < m ? row : m - 1, row < m);
-            }
+// Rows of E, `inputs` of them at a time. Those of up to 2 KB go to warps or parts of warps; a longer one to a block of
+// `block` threads, or to a cluster of `blocks`. `ahead`: short rows are loaded while those before them are summed.
+// `early`: weights are loaded with the row, not when its sum is known.
+template <class E, i64 length, int inputs, int block, int blocks, bool early, bool ahead> struct RowKernel {
+    static constexpr i64 bytes = length * sizeof(E);
+    static constexpr bool many = bytes <= 2048, aligned = rows_aligned<E>(MEMORY, length);
+    // Elements of 16 bits cost more to sort out than wide loads save: softmax of 4097 columns took three times as long.
+    static constexpr bool cut = !aligned && MEMORY == 0 && sizeof(E) >= 4 && bytes >= 64;
+    static constexpr int step = cut ? 16 / sizeof(E) : row_step<E>(MEMORY, length), access = step * (int)sizeof(E);
+    // Short rows: 64 bytes to a thread, but 128 bytes side by side, unless there are no more.
+    static constexpr int narrow = access == 16 ? 8 : access == 8 ? 16 : 32;
+    static constexpr int least = up_to_pow2(ceil_div(bytes * inputs, 64));
+    static constexpr int wanted = least < narrow ? narrow : least, most = up_to_pow2(ceil_div(length, step));
+    static constexpr int per = !many ? block : wanted < most ? (wanted < 32 ? wanted : 32) : (most < 32 ? most : 32);
+    static constexpr int threads = block, budget = threads > 512 ? 32 : 64;
+    using Team = ::Team<per, threads, blocks>;
+    // Registers that hold the rows, if they do.
+    static constexpr i64 accesses = ceil_div(ceil_div(length + cut * (step - 1), step), Team::per);
+    static constexpr i64 registers = accesses * inputs * ceil_div(access, 4);
+    using Layout = ::Layout<Team, length, step, registers <= budget, cut>;
+
+    // A vector of weights for the columns.
+    template <class W> static constexpr bool hold = Layout::resident && !cut && (early || ahead) &&
+        registers * (ahead ? 2 : 1) + accesses * ceil_div(step * (i64)sizeof(W), 4) <= budget;
+    template <class W> struct Weights : Row<::Layout<Team, length, step, hold<W>>, W> {
+        using Base = Row<::Layout<Team, length, step, hold<W>>, W>;
+        using Base::Base;
+        __device__ __forceinline__ Vec<W, step> at(int k, int column) const {
+            if constexpr (cut) return Layout::take_across(Base::row, column);
+            else return Base::at(k, column);
+        }
+    };
+
+    // Calls f(load(row), row, live) for all rows of this block. All threads take part in every call, because the
+    // lanes of a warp reduce together; those without a row get the last one and must not write.
+    template <class Load, class F> DEVICE void each(i64 m, Load load, F f) {
+        if constexpr (blocks > 1) cluster_begin();
+        if constexpr (!many) {
+            auto rows = load((i64)blockIdx.x / blocks);
+            f(rows, (i64)blockIdx.x / blocks, true);
         } else {
-            f((i64)blockIdx.x, true);
+            i64 first = (i64)blockIdx.x * Team::rows, stride = (i64)gridDim.x * Team::rows;
+            i64 row = first + Team::index();
+            auto now = load(row < m ? row : m - 1);
+            while (first < m) {
+                auto next = now;
+                if (ahead && row + stride < m) next = load(row + stride);
+                f(now, row < m ? row : m - 1, row < m);
+                first += stride, row += stride;
+                if (!ahead && first < m) next = load(row < m ? row : m - 1);
+                now = next;
+            }
         }
     }
 };
 
 // ---- Arithmetic ----------------------------------------------------------------------------------------------------
+
+template <int n> struct Constant { static constexpr int value = n; };
 
 DEVICE float inverse_root(float v) { return 1.0f / sqrtf(v); }
 DEVICE double inverse_root(double v) { return 1.0 / sqrt(v); }
@@ -202,4 +304,39 @@ template <class E> struct Exp {
     acc_t top;
     __device__ __forceinline__ explicit Exp(acc_t max) : top(of_two ? scaled(max) : max) {}
     __device__ __forceinline__ acc_t operator()(acc_t x) const { return of_two ? exp_less(x, top) : exp_near(x - top); }
+    // What was weighed with another maximum, by this one; the rounding of scaled(max) cancels.
+    __device__ __forceinline__ acc_t again(const Exp& other) const {
+        return of_two ? exp2_fast(other.top - top) : exp_near(other.top - top);
+    }
 };
+
+// A maximum that is below all elements, but finite: no difference of infinities arises.
+template <class A> DEVICE A no_maximum() { return sizeof(A) == 4 ? (A)-2e38 : (A)-1e308; }
+
+// From each thread's maximum and its sums of weights, those of the row. One exchange.
+template <class E, class T, int count> DEVICE void team_weigh(acc_t& top, acc_t (&sums)[count], int slot) {
+    auto join = [&](auto lanes) {
+        acc_t all[1] = {top};
+        lanes_all<Max, decltype(lanes)::value>(all);
+        acc_t shrink = Exp<E>(all[0]).again(Exp<E>(top));
+        top = all[0];
+#pragma unroll
+        for (int i = 0; i < count; i++) sums[i] *= shrink;
+        lanes_all<Add, decltype(lanes)::value>(sums);
+    };
+    join(Constant<(T::here < 32 ? T::here : 32)>{});
+    if constexpr (exchanges<T>) {
+        acc_t mine[count + 1] = {top};
+#pragma unroll
+        for (int i = 0; i < count; i++) mine[i + 1] = sums[i], sums[i] = 0;
+        top = no_maximum<acc_t>();
+        team_exchange<T>(mine, slot, [&](const acc_t (&of)[count + 1]) {
+            acc_t next = Max::of(top, of[0]), old = Exp<E>(next).again(Exp<E>(top));
+            acc_t other = Exp<E>(next).again(Exp<E>(of[0]));
+            top = next;
+#pragma unroll
+            for (int i = 0; i < count; i++) sums[i] = sums[i] * old + of[i + 1] * other;
+        });
+        join(Constant<exchanged<T>>{});
+    }
+}

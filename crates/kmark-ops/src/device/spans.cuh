@@ -8,18 +8,21 @@
 #ifndef KMARK_EMULATE
 // Only of memory that the kernel does not write.
 DEVICE void load16(u32 (&w)[4], const void* p) {
-    asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4];"
+    asm volatile("ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4];"
                  : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "l"(p));
 }
 // What was computed from the words before this is not kept in registers for after it.
 DEVICE void forget(u32 (&w)[4]) { asm volatile("" : "+r"(w[0]), "+r"(w[1]), "+r"(w[2]), "+r"(w[3])); }
+DEVICE void forget(u32 (&w)[2]) { asm volatile("" : "+r"(w[0]), "+r"(w[1])); }
+DEVICE void forget(u32 (&w)[1]) { asm volatile("" : "+r"(w[0])); }
+template <class T> DEVICE void forget(T& one) { asm volatile("" : "+h"(one.bits)); }
 DEVICE void store16(void* p, const u32 (&w)[4]) {
-    asm volatile("st.global.cs.v4.u32 [%0], {%1,%2,%3,%4};"
+    asm volatile("st.global.v4.u32 [%0], {%1,%2,%3,%4};"
                  ::"l"(p), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]) : "memory");
 }
 #else
 DEVICE void load16(u32 (&w)[4], const void* p) { memcpy(w, p, 16); }
-DEVICE void forget(u32 (&)[4]) {}
+template <class W> DEVICE void forget(W&) {}
 DEVICE void store16(void* p, const u32 (&w)[4]) { memcpy(p, w, 16); }
 #endif
 
@@ -53,6 +56,22 @@ template <int V, class T> DEVICE Pack<T, V> load_once(const T* from) {
 template <int V, class T> DEVICE void store_once(T* to, const Pack<T, V>& p) {
     if constexpr (V * sizeof(T) == 16) store16(to, p.w);
     else *reinterpret_cast<Pack<T, V>*>(to) = p;
+}
+
+// All of x is asked for before anything is computed from it. Left alone, the compiler saves registers: it loads some
+// only when others have arrived, which takes twice as long. So each word gets a zero that seems to come from all of x.
+template <class T, int V, int U, int IN> DEVICE void loads_first(Pack<T, V> (&x)[U][IN]) {
+    if constexpr (V > 1 && U * IN > 1) {
+        u32 zero = 0;
+#pragma unroll
+        for (int i = 0; i < U * IN; i++) zero |= x[i / IN][i % IN].w[0];
+        zero &= blockIdx.y; // the grid has one dimension, but the compiler does not know
+#pragma unroll
+        for (int k = 0; k < U; k++) {
+#pragma unroll
+            for (u32& w : x[k][0].w) w |= zero;
+        }
+    }
 }
 
 // ---- Spans ---------------------------------------------------------------------------------------------------------

@@ -1,10 +1,19 @@
 // Two rows in the registers of a block, short ones in those of a warp or less: one pass over memory. The rounded sum
 // takes the place of x there, and is stored before its mean square is known; an exact one is added up twice instead.
+// Where there are few rows, they and their weights are asked for together, and more threads share one. A long row is
+// split over a cluster of blocks, which exchange their sums.
 // kmark: constants n
-// kmark: kernel add_rows grid=n*size>2048?m:min(ceil(m,4),sms*16) block=n*size>2048?min(1024,ceil(n*size,2048)*32):128
+// kmark: let ROW = n*size
+// kmark: let FEW = m*ROW<=sms*32768
+// kmark: let BLOCKS = min(max_cluster,FEW?(ROW<=32768?1:8):ROW<=32768?1:ROW<=65536?4:8)
+// kmark: let SHARE = ROW<=32768?(FEW?32:64):64
+// kmark: let THREADS = ROW<=2048?128:min(1024,ceil(ROW,BLOCKS*SHARE*32)*32)
+// kmark: let AHEAD = ROW>2048||FEW||ROW%16>0?0:ROW<=128?8:ROW*2>2048?0:5
+// kmark: let FIT = AHEAD?AHEAD:BLOCKS>1?max(1,(SHARE==128?768:1024)/THREADS):1
+// kmark: kernel add_rows grid=ROW<=2048?min(ceil(m,4),sms*(AHEAD?AHEAD:16)):m*BLOCKS block=THREADS cluster=BLOCKS
 #include "rows.cuh"
 
-using Rows = RowKernel<x_t, N, 2, 64, rows_aligned<x_t>(MEMORY, N)>;
+using Rows = RowKernel<x_t, N, 2, THREADS, BLOCKS, FEW, AHEAD != 0>;
 using L = Rows::Layout;
 constexpr bool rounds = SUM == SUM_rounded;
 // A row that is read again must not have been overwritten, and the sum may be stored where the residual was.
@@ -20,14 +29,21 @@ template <class A> DEVICE auto z_of(const A& a) {
     else return a.z;
 }
 
-KERNEL __launch_bounds__(Rows::threads) add_rows(const __grid_constant__ Args a) {
+struct Held {
+    Row<L, x_t> x;
+    Row<L, residual_t> residual;
+};
+
+KERNEL __launch_bounds__(THREADS, FIT) add_rows(const __grid_constant__ Args a) {
     auto y = y_of(a);
     auto z = z_of(a);
-    Rows::each_row(a.m, [&](i64 row, bool live) {
-        Row<L, x_t> x(a.x.row(row));
-        Row<L, residual_t> residual(a.residual.row(row));
+    Rows::Weights<w_t> weights(a.w.ptr);
+    auto load = [&](i64 row) { return Held{Row<L, x_t>(a.x.row(row)), Row<L, residual_t>(a.residual.row(row))}; };
+    Rows::each(a.m, load, [&](Held& held, i64 row, bool live) {
+        Row<L, x_t>& x = held.x;
+        Row<L, residual_t>& residual = held.residual;
         acc_t squares = 0;
-        L::each([&](int k, int column) {
+        x.each([&](int k, int column) {
             auto v = x.at(k, column);
             auto r = residual.at(k, column);
 #pragma unroll
@@ -38,16 +54,16 @@ KERNEL __launch_bounds__(Rows::threads) add_rows(const __grid_constant__ Args a)
                 squares += sum * sum;
             }
             if (live && early) L::put(z.row(row), k, column, v);
-            if constexpr (L::resident && rounds) x.held[k] = v;
+            if constexpr (L::resident && rounds) x.set(k, v);
         });
         acc_t r = inverse_root(team_sum<L::Team>(squares, 0) / (acc_t)N + (acc_t)EPS);
         if (!live) return;
         if constexpr (!L::resident && rounds) x.row = z.row(row); // this thread reads what it wrote
         x.convert_again();
         if constexpr (!rounds) residual.convert_again();
-        L::each([&](int k, int column) {
+        x.each([&](int k, int column) {
             auto v = x.at(k, column);
-            auto w = L::take(a.w.ptr, k, column);
+            auto w = weights.at(k, column);
             acc_t sum[L::step];
 #pragma unroll
             for (int i = 0; i < L::step; i++) sum[i] = up(v.v[i]);

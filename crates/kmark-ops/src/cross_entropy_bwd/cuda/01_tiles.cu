@@ -1,36 +1,32 @@
-// A block per piece of a row: four vectors per thread are under way while the row's numbers arrive.
-// kmark: kernel gradient grid=m*ceil(n*size,16384) block=min(256,32*ceil(n*size+16*(n*size%16!=0),2048))
-#include "fast_exp.cuh"
-#include "spans.cuh"
+// A block per piece of a row, or for several short rows: two vectors per thread are under way together with the row's
+// numbers, or one where there is little to do, so that all multiprocessors take part.
+// kmark: constants n
+// kmark: let W = n*size/16
+// kmark: let U = m*W<=1024*sms?1:2
+// kmark: let P = max(1,ceil(W,128*U))
+// kmark: let T = W<=4*U?4:W<=8*U?8:W<=16*U?16:32*ceil(ceil(W,P),32*U)
+// kmark: let ROWS = T<=32?128/T:1
+// kmark: kernel gradient grid=ceil(m,ROWS)*P block=T*ROWS
+#include "logit_gradient.cuh"
 
-KERNEL __launch_bounds__(256) gradient(const __grid_constant__ Args a) {
-    constexpr int V = lanes<x_t>, U = 4;
-    u32 pieces = gridDim.x / (u32)a.m;
-    i64 row = blockIdx.x / pieces;
-    int step = blockDim.x;
-    Span<const x_t, V, int> x(a.x.row(row), a.n);
-    Span<dx_t, V, int> dx(a.dx.row(row), a.n, x.lead);
-    // Once, unless the row has a vector more than the grid was made for.
-    for (int i = blockIdx.x % pieces * (U * step) + threadIdx.x; i < x.vectors(); i += pieces * (U * step)) {
-        Pack<x_t, V> packs[U];
-        x.get(packs, i, step, x_t{});
-        i64 target = a.target.ptr[row];
-        acc_t lse = a.lse.ptr[row], dloss = target != IGNORE ? a.dloss.ptr[row] : acc_t(0);
-#pragma unroll
-        for (int k = 0; k < U; k++) {
-            Vec<x_t, V> v = unpack(packs[k]);
-            Vec<dx_t, V> out;
-#pragma unroll
-            for (int j = 0; j < V; j++) out.v[j] = down<dx_t>(dloss * exp_down(up(v.v[j]) - lse));
-            // One vector of the row holds the target.
-            i64 at = target + x.lead - (i + k * step) * V;
-            if ((u64)at < V) {
-#pragma unroll
-                for (int j = 0; j < V; j++) {
-                    if (j == at) out.v[j] = down<dx_t>(dloss * (exp_down(up(v.v[j]) - lse) - acc_t(1)));
-                }
-            }
-            dx.put(i + k * step, pack(out));
-        }
-    }
+constexpr int V = lanes<x_t>;
+constexpr bool ALIGNED = MEMORY == MEMORY_strided || (MEMORY == MEMORY_dense && N % V == 0);
+using Row = Cut<x_t, N, ALIGNED>;
+
+KERNEL __launch_bounds__(T * ROWS) gradient(const __grid_constant__ Args a) {
+    constexpr int last = (P - 1) * U * T; // where the last piece begins
+    int piece = blockIdx.x % (u32)P, lane = ROWS > 1 ? threadIdx.x % T : threadIdx.x, i = piece * (U * T) + lane;
+    i64 row = ROWS > 1 ? (i64)blockIdx.x * ROWS + threadIdx.x / T : blockIdx.x / (u32)P;
+    if (ROWS > 1 && row >= a.m) return;
+    Row x(a.x.row(row));
+    Pack<x_t, V> v[U];
+    x_t edges[Row::edge_share<T>];
+    x.get_all<T, last>(v, i);
+    if (Row::edges && piece == 0) x.get_edges(edges, lane, T);
+    i64 target = a.target.ptr[row];
+    acc_t lse = a.lse.ptr[row], dloss = a.dloss.ptr[row];
+    if (target == IGNORE) dloss = 0, target = -1;
+    Gradient<Row, dx_t, T> to(x, a.dx.row(row), dloss, lse, dloss, target);
+    to.put<last>(v, i);
+    if (Row::edges && piece == 0) to.put_edges(edges, lane);
 }

@@ -1,6 +1,13 @@
-// Four vectors per thread. The normal distribution's tail is a power of two whose exponent is a polynomial: one
+// A vector per thread. The normal distribution's tail is a power of two whose exponent is a polynomial: one
 // exponential and eight multiply-adds, few enough for the memory to be the limit.
-// kmark: kernel gelu grid=ceil(m*ceil(n,16/size)+1,1024) block=256
+// kmark: constants m,n
+// kmark: let LANES = 16/size
+// kmark: let V = m*n<=sms*1024?min(2,LANES):LANES
+// kmark: let LEAD = memory.unaligned&&V>1
+// kmark: let JOINED = m==1||!memory.strided
+// kmark: let VECTORS = JOINED?ceil(m*n+LEAD,V):m*ceil(n+LEAD,V)
+// kmark: let THREADS = 128
+// kmark: kernel gelu grid=ceil(VECTORS,THREADS) block=THREADS
 #include "fast_exp.cuh"
 #include "map.cuh"
 
@@ -30,10 +37,11 @@ DEVICE float by_tanh(float x) {
 }
 DEVICE double by_tanh(double x) { return x / (1.0 + exp(-TWICE_ROOT * (x + CUBE * x * x * x))); }
 
-KERNEL __launch_bounds__(256) gelu(const __grid_constant__ Args a) {
+KERNEL __launch_bounds__(THREADS) gelu(const __grid_constant__ Args a) {
     const Rows<const x_t> in[1] = {rows_of(a.x)};
     const Rows<y_t> out[1] = {rows_of(a.y)};
-    map_rows<4>(a.m, a.n, in, out, [](const acc_t (&x)[1], acc_t (&y)[1]) {
+    Tiles<y_t, M, N, JOINED, V, LEAD, THREADS> tiles;
+    map_tiles(tiles, in, out, [](const acc_t (&x)[1], acc_t (&y)[1]) {
         y[0] = APPROX == APPROX_erf ? by_erf(x[0]) : by_tanh(x[0]);
     });
 }

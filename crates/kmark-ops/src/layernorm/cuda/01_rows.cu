@@ -1,17 +1,28 @@
 // A row in the registers of a block, a short one in those of a warp or less: one pass over memory, and two over the
 // registers, because a variance around the known mean does not cancel.
+// Where there are few rows, they and their weights are asked for together, and more threads share one. A long row is
+// split over a cluster of blocks, which exchange their sums.
 // kmark: constants n
-// kmark: kernel ln_rows grid=n*size>2048?m:min(ceil(m,4),sms*16) block=n*size>2048?min(1024,ceil(n*size,2048)*32):128
+// kmark: let ROW = n*size
+// kmark: let FEW = m*ROW<=sms*32768
+// kmark: let BLOCKS = min(max_cluster,FEW?(ROW<=32768?1:8):ROW<=65536?1:ROW<=131072?2:8)
+// kmark: let SHARE = ROW<=32768?(m*ROW<=16777216||ROW<=8192?32:64):FEW?64:128
+// kmark: let THREADS = ROW<=2048?128:min(1024,ceil(ROW,BLOCKS*SHARE*32)*32)
+// kmark: let AHEAD = ROW>2048||FEW||ROW%16>0?0:ROW<=128?8:5
+// kmark: let FIT = AHEAD?AHEAD:BLOCKS>1?max(1,(SHARE==128?768:1024)/THREADS):1
+// kmark: kernel ln_rows grid=ROW<=2048?min(ceil(m,4),sms*(AHEAD?AHEAD:16)):m*BLOCKS block=THREADS cluster=BLOCKS
 #include "rows.cuh"
 
-using Rows = RowKernel<x_t, N, 1, 64, rows_aligned<x_t>(MEMORY, N)>;
+using Rows = RowKernel<x_t, N, 1, THREADS, BLOCKS, FEW, AHEAD != 0>;
 using L = Rows::Layout;
 
-KERNEL __launch_bounds__(Rows::threads) ln_rows(const __grid_constant__ Args a) {
-    Rows::each_row(a.m, [&](i64 row, bool live) {
-        Row<L, x_t> x(a.x.row(row));
+KERNEL __launch_bounds__(THREADS, FIT) ln_rows(const __grid_constant__ Args a) {
+    Rows::Weights<w_t> weights(a.w.ptr), biases;
+    if constexpr (BIAS) biases = Rows::Weights<w_t>(a.b.ptr);
+    auto load = [&](i64 row) { return Row<L, x_t>(a.x.row(row)); };
+    Rows::each(a.m, load, [&](Row<L, x_t>& x, i64 row, bool live) {
         acc_t sum = 0;
-        L::each([&](int k, int column) {
+        x.each([&](int k, int column) {
             auto v = x.at(k, column);
 #pragma unroll
             for (int i = 0; i < L::step; i++) sum += up(v.v[i]); // elements beyond the row are 0
@@ -19,7 +30,7 @@ KERNEL __launch_bounds__(Rows::threads) ln_rows(const __grid_constant__ Args a) 
         acc_t mean = team_sum<L::Team>(sum, 0) / (acc_t)N;
         x.convert_again();
         acc_t squares = 0;
-        L::each([&](int k, int column) {
+        x.each([&](int k, int column) {
             auto v = x.at(k, column);
 #pragma unroll
             for (int i = 0; i < L::step; i++) {
@@ -30,12 +41,12 @@ KERNEL __launch_bounds__(Rows::threads) ln_rows(const __grid_constant__ Args a) 
         acc_t r = inverse_root(team_sum<L::Team>(squares, 1) / (acc_t)N + (acc_t)EPS);
         if (!live) return;
         x.convert_again();
-        L::each([&](int k, int column) {
+        x.each([&](int k, int column) {
             auto v = x.at(k, column);
-            auto w = L::take(a.w.ptr, k, column);
+            auto w = weights.at(k, column);
             Vec<y_t, L::step> y;
             if constexpr (BIAS) {
-                auto b = L::take(a.b.ptr, k, column);
+                auto b = biases.at(k, column);
 #pragma unroll
                 for (int i = 0; i < L::step; i++)
                     y.v[i] = down<y_t>((up(v.v[i]) - mean) * r * (acc_t)up(w.v[i]) + (acc_t)up(b.v[i]));

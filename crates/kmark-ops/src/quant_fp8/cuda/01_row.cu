@@ -1,33 +1,92 @@
-// A scale per row: a block per row, which is read once where registers hold it; a longer one is read again.
+// A scale per row, which is read once where registers hold it: short rows go to warps, several to each, longer ones to
+// blocks; what no block holds is read again.
 // kmark: only granularity=row
-// kmark: kernel quantise grid=m block=min(512,32*ceil(n*size+16*(n*size%16!=0),2048))
+// kmark: constants m,n
+// kmark: let V = 16/size
+// Whether every row begins at a vector and ends at one; else it may take one vector more.
+// kmark: let EVEN = n%V==0&&!memory.unaligned
+// kmark: let VECTORS = ceil(n,V)+!EVEN
+// kmark: let SHORT = VECTORS<=128&&m>2*sms
+// Vectors of a row to a thread, and rows.
+// kmark: let U = SHORT?ceil(VECTORS,32):VECTORS<=1024&&m<=2*sms?1:VECTORS<=2048||VECTORS>4096?4:8
+// kmark: let ROWS = SHORT?4/U:1
+// kmark: let TEAM = SHORT?32:min(U==1?1024:512,32*ceil(VECTORS,32*U))
+// kmark: let THREADS = SHORT?256:TEAM
+// kmark: kernel quantise grid=ceil(m,ROWS*(THREADS/TEAM)) block=THREADS
 #include "fp8.cuh"
 
-constexpr int V = lanes<x_t>, U = 4;
+constexpr bool FITS = VECTORS <= U * TEAM, ALL_ROWS = M % (ROWS * (THREADS / TEAM)) == 0;
 
-KERNEL __launch_bounds__(512) quantise(const __grid_constant__ Args a) {
-    i64 row = blockIdx.x;
-    int step = blockDim.x, batch = U * step;
-    Span<const x_t, V, int> x(a.x.row(row), a.n);
-    Span<q_t, V, int> q(a.q.row(row), a.n, x.lead);
-    Pack<x_t, V> v[U];
-    float amax = 0.0f;
-    for (int i = threadIdx.x; i < x.vectors(); i += batch) {
-        x.get(v, i, step, x_t{});
+// Whether an even row has vector i.
+DEVICE bool has(int i) { return VECTORS == U * TEAM || i < VECTORS; }
+
+using In = Span<const x_t, V, int>;
+using Out = Span<q_t, V, int>;
+
+KERNEL __launch_bounds__(THREADS) quantise(const __grid_constant__ Args a) {
+    int lane = SHORT ? threadIdx.x % TEAM : threadIdx.x;
+    i64 first = SHORT ? ((i64)blockIdx.x * (THREADS / TEAM) + threadIdx.x / TEAM) * ROWS : blockIdx.x;
+    Pack<x_t, V> v[ROWS][U];
+    float amax[ROWS];
 #pragma unroll
-        for (int k = 0; k < U; k++) amax = largest_of(v[k], amax);
-    }
-    Scale s = scale_of<q_t, POW2>(block_max(amax), CLAMP);
-    if (threadIdx.x == 0) a.scale.ptr[row] = s.scale;
-    bool fits = x.vectors() <= batch;
-    for (int i = threadIdx.x; i < x.vectors(); i += batch) {
-        if (!fits) x.get(v, i, step, x_t{});
-        Pack<q_t, V> out[U];
+    for (int r = 0; r < ROWS; r++) {
+        bool live = ALL_ROWS || first + r < M;
+        const x_t* row = a.x.row(first + r);
+        if constexpr (FITS && EVEN) {
 #pragma unroll
-        for (int k = 0; k < U; k++) {
-            forget(v[k].w);
-            out[k] = quantised<q_t>(v[k], s.inverse);
+            for (int k = 0; k < U; k++) {
+                v[r][k] = {};
+                if (live && has(lane + k * TEAM)) v[r][k] = load_once<V>(row + (lane + k * TEAM) * V);
+            }
+        } else if constexpr (FITS) {
+            In(row, live ? N : 0).get(v[r], lane, TEAM, x_t{});
         }
-        q.put(out, i, step);
+    }
+    if constexpr (FITS) loads_first(v);
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        amax[r] = 0.0f;
+        if constexpr (FITS) {
+#pragma unroll
+            for (int k = 0; k < U; k++) amax[r] = largest_of(v[r][k], amax[r]);
+        } else {
+            In x(a.x.row(first), N);
+            for (int i = lane; i < x.vectors(); i += U * TEAM) {
+                x.get(v[0], i, TEAM, x_t{});
+#pragma unroll
+                for (int k = 0; k < U; k++) amax[0] = largest_of(v[0][k], amax[0]);
+            }
+        }
+        amax[r] = SHORT ? warp_all<Max>(amax[r]) : block_max(amax[r]);
+    }
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        bool live = ALL_ROWS || first + r < M;
+        Scale s = scale_of<q_t, POW2>(amax[r], CLAMP);
+        if (live && lane == 0) a.scale.ptr[first + r] = s.scale;
+        q_t* row = a.q.row(first + r);
+        auto scaled = [&](Pack<q_t, V> (&out)[U]) {
+#pragma unroll
+            for (int k = 0; k < U; k++) {
+                forget(v[r][k].w);
+                out[k] = quantised<q_t>(v[r][k], s.inverse);
+            }
+        };
+        Pack<q_t, V> out[U];
+        if constexpr (FITS && EVEN) {
+            scaled(out);
+#pragma unroll
+            for (int k = 0; k < U; k++) {
+                if (live && has(lane + k * TEAM)) store_once<V>(row + (lane + k * TEAM) * V, out[k]);
+            }
+        } else {
+            In x(a.x.row(first + r), live ? N : 0);
+            Out q(row, live ? N : 0, x.lead);
+            for (int i = lane; i < (FITS ? lane + 1 : x.vectors()); i += U * TEAM) {
+                if constexpr (!FITS) x.get(v[0], i, TEAM, x_t{});
+                scaled(out);
+                q.put(out, i, TEAM);
+            }
+        }
     }
 }

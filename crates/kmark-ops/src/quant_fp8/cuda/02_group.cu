@@ -1,32 +1,41 @@
-// A scale per 128 of a row: half a warp or a whole one for each, a vector per thread; four rows at a time.
+// A scale per 128 of a row: half a warp or a whole one for each, a vector per thread; four rows at a time if there are
+// many.
 // kmark: only granularity=1x128
-// kmark: kernel quantise grid=ceil(ceil(m,4)*ceil(n,128),16/(size/2)) block=256
+// kmark: constants m,n
+// kmark: let V = 16/size
+// kmark: let TEAM = 128/V
+// kmark: let ACROSS = ceil(n,128)
+// kmark: let U = m*ACROSS*TEAM<=sms*1024?1:4
+// kmark: let THREADS = m*ACROSS*TEAM<=sms*256?128:256
+// kmark: let EVEN = n%V==0&&!memory.unaligned
+// kmark: kernel quantise grid=ceil(ceil(m,U)*ACROSS,THREADS/TEAM) block=THREADS
 #include "fp8.cuh"
 
-constexpr int V = lanes<x_t>, U = 4, TEAM = 128 / V; // threads to a group
+// Whether all groups lie inside the matrix, and every block has U rows for each team.
+constexpr bool INSIDE = EVEN && N % 128 == 0 && M % U == 0 && M / U * ACROSS % (THREADS / TEAM) == 0;
 
-KERNEL __launch_bounds__(256) quantise(const __grid_constant__ Args a) {
-    u32 across = (u32)((a.n + 127) / 128), team = blockIdx.x * (256 / TEAM) + threadIdx.x / TEAM;
-    u32 group = team % across;
-    i64 row = (i64)(team / across) * U;
+KERNEL __launch_bounds__(THREADS) quantise(const __grid_constant__ Args a) {
+    u32 team = blockIdx.x * (THREADS / TEAM) + threadIdx.x / TEAM, group = team % (u32)ACROSS;
+    i64 row = (i64)(team / (u32)ACROSS) * U;
     int i = group * TEAM + threadIdx.x % TEAM;
     // Of groups inside the matrix, every vector is whole.
-    bool inside = row + U <= a.m && group * 128ll + 128 <= a.n && a.x.aligned(16) && a.q.aligned(V);
-    Pack<x_t, V> v[U];
+    bool inside = INSIDE || (EVEN && row + U <= M && (N % 128 == 0 || group * 128ll + 128 <= N));
+    Pack<x_t, V> v[U][1];
     if (inside) {
         const x_t* x = a.x.row(row) + i * V;
 #pragma unroll
-        for (int k = 0; k < U; k++) v[k] = load_once<V>(x + k * a.x.pitch);
+        for (int k = 0; k < U; k++) v[k][0] = load_once<V>(x + k * a.x.pitch);
     } else {
 #pragma unroll
         for (int k = 0; k < U; k++) {
             // No elements below the last row.
-            v[k] = Span<const x_t, V, int>(a.x.row(row + k), row + k < a.m ? a.n : 0, 0).get(i, x_t{});
+            v[k][0] = Span<const x_t, V, int>(a.x.row(row + k), row + k < M ? N : 0, 0).get(i, x_t{});
         }
     }
+    loads_first(v);
     float amax[U];
 #pragma unroll
-    for (int k = 0; k < U; k++) amax[k] = largest_of(v[k], 0.0f);
+    for (int k = 0; k < U; k++) amax[k] = largest_of(v[k][0], 0.0f);
 #pragma unroll
     for (int by = TEAM / 2; by > 0; by /= 2) {
 #pragma unroll
@@ -38,18 +47,18 @@ KERNEL __launch_bounds__(256) quantise(const __grid_constant__ Args a) {
     if (threadIdx.x % TEAM == 0) {
 #pragma unroll
         for (int k = 0; k < U; k++) {
-            if (row + k < a.m) a.scale.at(row + k, group) = s[k].scale;
+            if (INSIDE || row + k < M) a.scale.at(row + k, group) = s[k].scale;
         }
     }
     if (inside) {
         q_t* q = a.q.row(row) + i * V;
 #pragma unroll
-        for (int k = 0; k < U; k++) store_once<V>(q + k * a.q.pitch, quantised<q_t>(v[k], s[k].inverse));
+        for (int k = 0; k < U; k++) store_once<V>(q + k * a.q.pitch, quantised<q_t>(v[k][0], s[k].inverse));
     } else {
 #pragma unroll
         for (int k = 0; k < U; k++) {
-            int n = row + k < a.m ? (int)a.n : 0;
-            Span<q_t, V, int>(a.q.row(row + k), n, 0).put(i, quantised<q_t>(v[k], s[k].inverse));
+            int n = row + k < M ? (int)N : 0;
+            Span<q_t, V, int>(a.q.row(row + k), n, 0).put(i, quantised<q_t>(v[k][0], s[k].inverse));
         }
     }
 }

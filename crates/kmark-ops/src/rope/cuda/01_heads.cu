@@ -1,37 +1,34 @@
-// A thread turns the same dimensions of four heads: cosines and sines are read once for all of them, and the vectors of
-// all four are under way together.
-// kmark: kernel rope grid=ceil(b*s*(ceil(hq,4)+(k.rows>0?ceil(hk,4):0))*ceil(d,32/size),256) block=256
-#include "spans.cuh"
+// A thread turns a vector of pairs of one head, both of its vectors under way together with cosines and sines, which
+// L1 has for the other heads. Heads of k count on from those of q. Where rows cannot be cut into
+// vectors, blocks take whole positions through shared memory instead, cut where memory is aligned.
+// kmark: constants b,s,hq,hk,d
+// kmark: let R = rotary==0?d:rotary
+// kmark: let HEADS = hq+(k.rows>0?hk:0)
+// Elements of a vector: as many as the pairs and the rows can be cut into; fewer in small cases, whose code is shorter.
+// kmark: let DIVIDES(W) = W*size<=16&&R/2%W==0&&d%W==0&&!memory.unaligned
+// kmark: let FIT = DIVIDES(8)?8:DIVIDES(4)?4:DIVIDES(2)?2:1
+// kmark: let V = b*s*HEADS*(R/2)<=sms*512?min(2,FIT):FIT
+// Parts of a head: V pairs that are turned; behind them up to 2 V dimensions that are copied, unless it is in place.
+// kmark: let TURNED = R/2/V
+// kmark: let PARTS = TURNED+(form.out?ceil(d-R,2*V):0)
+// kmark: let STAGED = FIT*size<8&&!memory.strided&&b*s*HEADS*(R/2)>sms*512&&HEADS*d*size<=40000
+// kmark: let PLACES = max(1,16384/(HEADS*d*size))
+// kmark: let THREADS = !STAGED&&b*s*HEADS*PARTS<=sms*256?128:256
+// kmark: kernel rope grid=STAGED?ceil(b*s,PLACES):ceil(b*s*HEADS*PARTS,THREADS) block=THREADS
+#include "map.cuh"
 
-constexpr int U = 4, WIDE = lanes<q_t>;
-
-// q or k, and where the result goes.
-struct Heads {
-    const q_t* in;
-    q_t* out;
-    i64 in_pitch, out_pitch, heads;
-};
-template <class In, class Out> DEVICE Heads heads_of(const In& in, const Out& out, i64 heads) {
-    return Heads{in.ptr, out.ptr, in.pitch, out.pitch, heads};
-}
-
-// 16 bytes, or one element. In place, what is read is written later: no load that takes memory for constant.
-template <int V> DEVICE Pack<q_t, V> take(const q_t* p) {
-    if constexpr (FORM == FORM_inplace) return *reinterpret_cast<const Pack<q_t, V>*>(p);
-    else return load_once<V>(p);
-}
-template <int V, class T> DEVICE void table(acc_t (&to)[V], const T* from) {
-    constexpr int W = V < lanes<T> ? V : lanes<T>;
+template <int W, class T> DEVICE void table(acc_t (&to)[W], const T* from) {
+    constexpr int step = W < lanes<T> ? W : lanes<T>;
 #pragma unroll
-    for (int j = 0; j < V; j += W) {
-        Vec<T, W> t = load<W>(from + j);
+    for (int j = 0; j < W; j += step) {
+        Vec<T, step> t = load<step>(from + j);
 #pragma unroll
-        for (int i = 0; i < W; i++) to[j + i] = t.v[i];
+        for (int i = 0; i < step; i++) to[j + i] = t.v[i];
     }
 }
 
 // V pairs in two vectors: the members of a pair stand at the same place of both, or beside each other.
-template <int V> DEVICE void turn(Pack<q_t, V> (&packs)[2], const acc_t (&cos)[V], const acc_t (&sin)[V]) {
+DEVICE void turn(Pack<q_t, V> (&packs)[2], const acc_t (&cos)[V], const acc_t (&sin)[V]) {
     constexpr bool neox = STYLE == STYLE_neox;
     Vec<q_t, V> x[2] = {unpack(packs[0]), unpack(packs[1])};
 #pragma unroll
@@ -45,65 +42,124 @@ template <int V> DEVICE void turn(Pack<q_t, V> (&packs)[2], const acc_t (&cos)[V
     packs[0] = pack(x[0]), packs[1] = pack(x[1]);
 }
 
-// Heads head .. head + U of one place (sequence and position), part `part` of their dimensions: first come parts of V
-// pairs that are turned, then those of up to twice V dimensions that are not.
-template <int V> DEVICE void one_part(const Args& a, const Heads& h, i64 r, i64 place, i64 head, i64 part) {
-    constexpr bool neox = STYLE == STYLE_neox;
-    i64 half = r / 2, turned = half / V;
-    i64 first = part >= turned ? r + (part - turned) * 2 * V : neox ? part * V : part * 2 * V;
-    i64 second = part >= turned || !neox ? first + V : first + half;
-    Pack<q_t, V> x[U][2];
-#pragma unroll
-    for (int k = 0; k < U; k++) {
-        const q_t* row = h.in + (place * h.heads + head + k) * h.in_pitch;
-        if (head + k < h.heads) x[k][0] = take<V>(row + first);
-        if (head + k < h.heads && second < a.d) x[k][1] = take<V>(row + second);
+// Where a head of a place (sequence and position) starts.
+template <class T> DEVICE T* head_at(const Tensor<T>& q, const Tensor<T>& k, i64 place, int head) {
+    i64 q_pitch = MEMORY == MEMORY_strided ? q.pitch : D, k_pitch = MEMORY == MEMORY_strided ? k.pitch : D;
+    return !K || head < HQ ? q.ptr + (place * HQ + head) * q_pitch : k.ptr + (place * HK + head - HQ) * k_pitch;
+}
+
+template <class In, class Out>
+DEVICE void rotate(const Args& a, const In& q, const In& k, const Out& q_out, const Out& k_out) {
+    constexpr bool neox = STYLE == STYLE_neox, copies = PARTS > TURNED;
+    constexpr i64 UNITS = B * S * HEADS * PARTS;
+    using index = typename Choose<(UNITS < 1ll << 31), u32, u64>::type;
+    index at = (index)blockIdx.x * THREADS + threadIdx.x;
+    if (UNITS % THREADS != 0 && at >= UNITS) return;
+    index place = at / (HEADS * PARTS);
+    u32 rest = (u32)(at - place * (HEADS * PARTS)), head = rest / (u32)PARTS, part = rest % (u32)PARTS;
+
+    bool turns = !copies || part < TURNED;
+    int first = !turns ? (int)(R + (part - TURNED) * 2 * V) : neox ? part * V : part * 2 * V;
+    int second = !turns || !neox ? first + V : first + (int)(R / 2);
+    bool two = turns || second < D;
+    Pack<q_t, V> x[1][2] = {};
+    const q_t* row = head_at(q, k, (i64)place, head);
+    load_pack(x[0][0], row + first);
+    if (two) load_pack(x[0][1], row + second);
+    acc_t cos[V], sin[V];
+    if (turns) {
+        index position = B == 1 ? place : place % (index)S;
+        table(cos, a.cos.row(position) + part * V);
+        table(sin, a.sin.row(position) + part * V);
     }
-    if (part < turned) {
-        acc_t cos[V], sin[V];
-        i64 position = place % a.s;
-        table<V>(cos, a.cos.row(position) + part * V);
-        table<V>(sin, a.sin.row(position) + part * V);
+    loads_first(x);
+    if (turns) turn(x[0], cos, sin);
+    q_t* to = head_at(q_out, k_out, (i64)place, head);
+    store_pack(to + first, x[0][0]);
+    if (two) store_pack(to + second, x[0][1]);
+}
+
+// ---- Through shared memory -----------------------------------------------------------------------------------------
+
+constexpr int WIDE = lanes<q_t>;
+
+// 16 bytes to shared memory, without a register to wait in.
+#ifndef KMARK_EMULATE
+DEVICE void copy16_later(q_t* to, const q_t* from) {
+    u32 at = (u32)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
+}
+DEVICE void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+#else
+DEVICE void copy16_later(q_t* to, const q_t* from) { memcpy(to, from, 16); }
+DEVICE void wait_for_copies() {}
+#endif
+
+// n elements to or from a tile that is cut as their memory is: vector(i) for the starts of whole vectors, single(i) for
+// elements before and behind them.
+template <class F, class G> DEVICE void each_of_run(int lead, int n, F vector, G single) {
+    int head = min((WIDE - lead) % WIDE, n), body = (n - head) / WIDE * WIDE, tail = n - head - body;
+#pragma unroll 1
+    for (int i = threadIdx.x * WIDE; i < body; i += THREADS * WIDE) vector(head + i);
+    if (threadIdx.x < head) single(threadIdx.x);
+    if (threadIdx.x < tail) single(head + body + threadIdx.x);
+}
+DEVICE void copy_in(q_t* tile, const q_t* from, int lead, int n) {
+    each_of_run(lead, n, [&](int i) { copy16_later(tile + i, from + i); }, [&](int i) { tile[i] = from[i]; });
+}
+DEVICE void copy_out(q_t* to, const q_t* tile, int lead, int n) {
+    auto vector = [&](int i) { store_pack(to + i, *reinterpret_cast<const Pack<q_t, WIDE>*>(tile + i)); };
+    each_of_run(lead, n, vector, [&](int i) { to[i] = tile[i]; });
+}
+
+// A thread turns one pair of up to four heads at a time.
+DEVICE void turn_tile(const Args& a, q_t* tile, i64 place, int places, int heads) {
+    constexpr int half = R / 2, together = 4;
+    int groups = (heads + together - 1) / together;
+    for (int at = threadIdx.x; at < places * groups * half; at += THREADS) {
+        int pair = at % half, group = at / half % groups, row = at / half / groups;
+        i64 position = (place + row) % S;
+        acc_t cos = a.cos.at(position, pair), sin = a.sin.at(position, pair);
+        q_t* head = tile + (row * heads + group * together) * (int)D;
+        int first = STYLE == STYLE_neox ? pair : 2 * pair, second = STYLE == STYLE_neox ? pair + half : 2 * pair + 1;
 #pragma unroll
-        for (int k = 0; k < U; k++) turn<V>(x[k], cos, sin);
-    }
-#pragma unroll
-    for (int k = 0; k < U; k++) {
-        q_t* row = h.out + (place * h.heads + head + k) * h.out_pitch;
-        if (head + k < h.heads) store_once<V>(row + first, x[k][0]);
-        if (head + k < h.heads && second < a.d) store_once<V>(row + second, x[k][1]);
+        for (int k = 0; k < together; k++) {
+            if (group * together + k >= heads) break;
+            acc_t x1 = up(head[k * D + first]), x2 = up(head[k * D + second]);
+            head[k * D + first] = down<q_t>(x1 * cos - x2 * sin);
+            head[k * D + second] = down<q_t>(x2 * cos + x1 * sin);
+        }
     }
 }
 
-// The grid has a thread for each part if vectors are whole; then this loops once.
-template <int V> DEVICE void all_parts(const Args& a, const Heads& q, const Heads& k, i64 r) {
-    u32 parts = (u32)(r / 2 / V);
-    if (FORM == FORM_out) parts += (u32)((a.d - r + 2 * V - 1) / (2 * V)); // in place the others stay
-    i64 of_q = a.b * a.s * ((q.heads + U - 1) / U) * parts, of_k = a.b * a.s * ((k.heads + U - 1) / U) * parts;
-    i64 at = blockIdx.x * (i64)blockDim.x + threadIdx.x;
-    for (; at < of_q + of_k; at += (i64)gridDim.x * blockDim.x) {
-        Heads h = at < of_q ? q : k;
-        i64 i = at < of_q ? at : at - of_q;
-        u32 at_place = (u32)((h.heads + U - 1) / U) * parts;
-        i64 place = of_q + of_k < 1ll << 32 ? (u32)i / at_place : i / at_place;
-        u32 rest = (u32)(i - place * at_place);
-        one_part<V>(a, h, r, place, (i64)(rest / parts) * U, rest % parts);
-    }
+template <class In, class Out>
+DEVICE void through_tile(const Args& a, const In& q, const In& k, const Out& q_out, const Out& k_out) {
+    constexpr int k_at = (PLACES * HQ * D / WIDE + 2) * WIDE, k_heads = K ? HK : 0; // k's tile starts at a vector
+    __shared__ alignas(16) q_t tile[k_at + PLACES * k_heads * D + 2 * WIDE];
+    i64 place = (i64)blockIdx.x * PLACES, q_at = place * HQ * D, from_k = place * HK * D;
+    int places = (int)min((i64)PLACES, B * S - place), nq = places * (int)(HQ * D), nk = places * (int)(k_heads * D);
+    // Inputs and outputs are aligned alike.
+    int q_lead = (int)((u64)(q.ptr + q_at) / sizeof(q_t) % WIDE);
+    int k_lead = (int)((u64)(k.ptr + from_k) / sizeof(q_t) % WIDE);
+    copy_in(tile + q_lead, q.ptr + q_at, q_lead, nq);
+    if (K) copy_in(tile + k_at + k_lead, k.ptr + from_k, k_lead, nk);
+    wait_for_copies();
+    __syncthreads();
+    turn_tile(a, tile + q_lead, place, places, HQ);
+    if (K) turn_tile(a, tile + k_at + k_lead, place, places, HK);
+    __syncthreads();
+    copy_out(q_out.ptr + q_at, tile + q_lead, q_lead, nq);
+    if (K) copy_out(k_out.ptr + from_k, tile + k_at + k_lead, k_lead, nk);
 }
 
 // A template, so that only the form of this case is compiled: in place, q and k are not constant.
-template <class A> DEVICE void rotate(const A& a) {
-    i64 r = ROTARY == 0 ? a.d : ROTARY, hk = a.k.ptr ? a.hk : 0;
-    Heads q, k;
-    bool wide = r / 2 % WIDE == 0 && a.cos.aligned(16) && a.sin.aligned(16) && a.q.aligned(16) && a.k.aligned(16);
-    if constexpr (FORM == FORM_inplace) {
-        q = heads_of(a.q, a.q, a.hq), k = heads_of(a.k, a.k, hk);
-    } else {
-        q = heads_of(a.q, a.q_out, a.hq), k = heads_of(a.k, a.k_out, hk);
-        wide = wide && (a.d - r) % WIDE == 0 && a.q_out.aligned(16) && a.k_out.aligned(16);
-    }
-    if (wide) all_parts<WIDE>(a, q, k, r);
-    else all_parts<1>(a, q, k, r);
+template <class A> DEVICE void by_form(const A& a) {
+    auto run = [&](const auto& q, const auto& k, const auto& q_out, const auto& k_out) {
+        if constexpr (STAGED) through_tile(a, q, k, q_out, k_out);
+        else rotate(a, q, k, q_out, k_out);
+    };
+    if constexpr (FORM == FORM_inplace) run(a.q, a.k, a.q, a.k);
+    else run(a.q, a.k, a.q_out, a.k_out);
 }
 
-KERNEL __launch_bounds__(256, 2) rope(const __grid_constant__ Args a) { rotate(a); }
+KERNEL __launch_bounds__(THREADS) rope(const __grid_constant__ Args a) { by_form(a); }
