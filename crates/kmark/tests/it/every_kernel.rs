@@ -154,6 +154,10 @@ configs = ["64x4096x32x8x128"]
 op = "mla-decode"
 dtype = "bf16"
 configs = ["64x4096x128", "4x200x16"]
+[[cases]]
+op = ["cross-entropy", "cross-entropy-fwd-bwd"]
+dtype = "bf16"
+configs = ["16x131072", "4096x131072", "4096x32001"]
 "#;
 
 /// Without errors or warnings, and for Ampere and Hopper without spills: every kernel; oracles in one dtype, and for the
