@@ -11,9 +11,8 @@ use crate::device::Choice;
 use crate::host::{Limits, Workers};
 use crate::own;
 use crate::plan::Planned;
-use crate::possible::{hold_against, least_possible_ns};
 use crate::turn::{Turn, seats};
-use crate::{python, roofs, units};
+use crate::{possible, python, units};
 use kmark_core::cost::Roofs;
 use kmark_core::fill::philox;
 use kmark_core::gate::Verify;
@@ -98,15 +97,11 @@ impl Bench<'_> {
             // A worker that cannot even let go is replaced at the next request.
             let _ = self.workers.ask(&seat, &Request::Release, limits);
         }
-        if let Some(roofs) = &self.roofs
-            && turns.iter().any(|t| least_possible_ns(roofs, &t.record).is_some())
-        {
-            // Before anybody is accused the machine gets another chance: a limit is what it can do undisturbed.
-            let roofs = roofs::again(self.workers, self.workers.device(), roofs);
-            turns.iter_mut().for_each(|t| hold_against(&roofs, &mut t.record));
-            self.roofs = Some(roofs);
+        let mut records: Vec<Record> = turns.into_iter().map(|t| t.record).collect();
+        if let Some(roofs) = &mut self.roofs {
+            possible::hold_all_against(roofs, self.workers, &mut records);
         }
-        turns.into_iter().map(|t| t.record).collect()
+        records
     }
 
     /// Holds the GPU's oracle of a case against the host's: what differs, one line each.

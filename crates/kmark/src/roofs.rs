@@ -30,8 +30,9 @@ const FLOPS_PER_BYTE: u64 = 4;
 const HOST_BYTES: u64 = 64 << 20;
 const GPU_BYTES: u64 = 4 << 30;
 
-/// How large the measurement is on a kind of device.
-struct Scale {
+/// How large a measurement is.
+#[derive(Clone, Copy)]
+pub struct Scale {
     /// Elements of a tensor of f32.
     elems: u64,
     /// Rows and columns of the product.
@@ -40,14 +41,26 @@ struct Scale {
 }
 
 impl Scale {
-    fn of(device: Choice, workers: &Workers) -> Scale {
-        match device {
+    /// What the device of the workers needs to show what it can do.
+    pub fn of(workers: &Workers) -> Scale {
+        match workers.device() {
             Choice::Cpu => Scale { elems: HOST_BYTES / 4, side: 1024, budget: Duration::from_millis(250) },
             Choice::Cuda(_) => {
                 let memory = workers.hellos.values().filter_map(|h| h.memory).min().unwrap_or(u64::MAX);
                 Scale { elems: (memory / 8).min(GPU_BYTES) / 4, side: 8192, budget: Duration::from_millis(400) }
             }
         }
+    }
+
+    /// In no more time than that.
+    fn within(self, budget: Duration) -> Scale {
+        Scale { budget: self.budget.min(budget), ..self }
+    }
+
+    /// As much traffic and arithmetic as a case has.
+    pub fn like(self, cost: &Cost) -> Scale {
+        let side = (cost.flops as f64 / 2.0).cbrt() as u64;
+        Scale { elems: (cost.bytes() / 8).clamp(1, self.elems), side: side.clamp(1, self.side), ..self }
     }
 }
 
@@ -66,9 +79,6 @@ pub struct Limit {
     pub conditions: Option<Conditions>,
 }
 
-/// As long as a limit takes to be sure of.
-pub const THOROUGH: Duration = Duration::MAX;
-
 /// Or why it could not be measured.
 pub type Measured<T> = std::result::Result<T, String>;
 
@@ -77,13 +87,13 @@ pub fn measure(workers: &mut Workers, plan: &Plan, budget: Duration) -> Measured
     if crate::env::available_memory() < 1 << 30 {
         return Err("less than 1 GiB of memory is available".into());
     }
-    let (device, mut matrix) = (workers.device(), BTreeMap::new());
+    let (scale, mut matrix) = (Scale::of(workers).within(budget), BTreeMap::new());
     for dtype in products(plan) {
-        matrix.insert(dtype, product(workers, device, dtype, budget)?.rate);
+        matrix.insert(dtype, product(workers, dtype, scale)?.rate);
     }
-    let mut rate = |kind| pattern(workers, device, kind, budget).map(|l| l.rate);
+    let mut rate = |kind| pattern(workers, kind, scale).map(|l| l.rate);
     let (copy, read, write, triad) = (rate("copy")?, rate("read")?, rate("write")?, rate("triad")?);
-    Ok(Roofs { copy, read, write, triad, matrix, cache_bytes: device.cache_bytes() })
+    Ok(Roofs { copy, read, write, triad, matrix, cache_bytes: workers.device().cache_bytes() })
 }
 
 /// The dtypes of products that may limit a case.
@@ -115,35 +125,34 @@ pub fn reuse(run: &mut Run, earlier: &Run, plan: &Plan) -> std::result::Result<(
     Ok(())
 }
 
-/// The same limits measured once more, thoroughly, the higher of each: something may have disturbed the machine the
-/// first time.
-pub fn again(workers: &mut Workers, device: Choice, known: &Roofs) -> Roofs {
-    let mut higher = |kind, rate: f64| pattern(workers, device, kind, THOROUGH).map_or(rate, |l| l.rate.max(rate));
+/// The same limits measured once more, the higher of each: something may have disturbed the machine the first time.
+pub fn again(workers: &mut Workers, known: &Roofs, scale: Scale) -> Roofs {
+    let mut higher = |kind, rate: f64| pattern(workers, kind, scale).map_or(rate, |l| l.rate.max(rate));
     let (copy, read) = (higher("copy", known.copy), higher("read", known.read));
     let (write, triad) = (higher("write", known.write), higher("triad", known.triad));
     let mut matrix = known.matrix.clone();
     for (dtype, rate) in &mut matrix {
-        *rate = product(workers, device, *dtype, THOROUGH).map_or(*rate, |l| l.rate.max(*rate));
+        *rate = product(workers, *dtype, scale).map_or(*rate, |l| l.rate.max(*rate));
     }
     Roofs { copy, read, write, triad, matrix, cache_bytes: known.cache_bytes }
 }
 
 /// FLOP per second of a square product.
-pub fn product(workers: &mut Workers, device: Choice, dtype: DType, budget: Duration) -> Measured<Limit> {
-    let axes = ["m", "n", "k"].map(|axis| (axis.to_string(), Scale::of(device, workers).side));
+pub fn product(workers: &mut Workers, dtype: DType, scale: Scale) -> Measured<Limit> {
+    let axes = ["m", "n", "k"].map(|axis| (axis.to_string(), scale.side));
     // Both operands along k, as every fast path of every dtype has them.
-    let layout = if device == Choice::Cpu { "nn" } else { "nt" };
+    let layout = if workers.device() == Choice::Cpu { "nn" } else { "nt" };
     let attrs = IndexMap::from([("layout".to_string(), layout.to_string())]);
     let case = case_of("gemm", dtype, IndexMap::from(axes), attrs)?;
-    best(workers, device, case, budget, &|cost| cost.flops)
+    best(workers, case, scale, &|cost| cost.flops)
 }
 
 /// Bytes per second of one pattern.
-pub fn pattern(workers: &mut Workers, device: Choice, kind: &str, budget: Duration) -> Measured<Limit> {
-    let axes = IndexMap::from([("n".to_string(), Scale::of(device, workers).elems)]);
+pub fn pattern(workers: &mut Workers, kind: &str, scale: Scale) -> Measured<Limit> {
+    let axes = IndexMap::from([("n".to_string(), scale.elems)]);
     let attrs = IndexMap::from([("kind".to_string(), kind.to_string())]);
     let case = case_of("stream", DType::F32, axes, attrs)?;
-    best(workers, device, case, budget, &Cost::bytes)
+    best(workers, case, scale, &Cost::bytes)
 }
 
 fn case_of(
@@ -160,12 +169,11 @@ fn case_of(
 /// when nothing disturbs it.
 fn best(
     workers: &mut Workers,
-    device: Choice,
     (entry, case): (&'static Entry, Case),
-    budget: Duration,
+    scale: Scale,
     work: &dyn Fn(&Cost) -> u64,
 ) -> Measured<Limit> {
-    let impls = impls_of(entry, device.kind()).into_iter().filter(|i| i.supports(entry.op, &case).is_ok());
+    let impls = impls_of(entry, workers.device().kind()).into_iter().filter(|i| i.supports(entry.op, &case).is_ok());
     // The plain loops of a CPU are no limit of anything.
     let counts = |name: &str| match faults::spoil_roofs() {
         true => name == "fault/crash",
@@ -175,7 +183,7 @@ fn best(
     let work = work(&entry.op.cost(&case)) as f64;
     let mut found: Measured<Limit> = Err(format!("no impl has {}", case.id));
     for imp in ours {
-        match (sample(workers, device, &case, imp.name(), budget, work), &found) {
+        match (sample(workers, &case, imp.name(), scale, work), &found) {
             (Ok(new), Ok(best)) if new.rate <= best.rate => {}
             (Err(_), Ok(_)) => {}
             (new, _) => found = new,
@@ -184,14 +192,7 @@ fn best(
     found
 }
 
-fn sample(
-    workers: &mut Workers,
-    device: Choice,
-    case: &Case,
-    name: &str,
-    budget: Duration,
-    work: f64,
-) -> Measured<Limit> {
+fn sample(workers: &mut Workers, case: &Case, name: &str, scale: Scale, work: f64) -> Measured<Limit> {
     let why = |f: Fault| format!("{name} on {}: {}", case.id, f.message.lines().next().unwrap_or(""));
     let (family, impl_name) = (family(name), name.to_string());
     let limits = Limits { time: Duration::from_secs(120), memory: u64::MAX };
@@ -203,7 +204,7 @@ fn sample(
         anew: false,
     };
     workers.ask(&family, &prepare, limits).map_err(why)?;
-    let budget_ns = Scale::of(device, workers).budget.min(budget).as_nanos() as u64;
+    let budget_ns = scale.budget.as_nanos() as u64;
     let rule = StopRule { precision: 0.001, budget_ns, min_samples: 10, max_samples: 100 };
     let warmup = Warmup::UntilSteady { limit_ns: budget_ns.min(100_000_000) };
     let sample = Request::Sample { impl_name: impl_name.clone(), rule, warmup, check: Check::Off };

@@ -6,7 +6,7 @@ use crate::cli::RooflineArgs;
 use crate::device::Choice;
 use crate::error::{Error, Result};
 use crate::host::Workers;
-use crate::roofs::{self, Limit, PATTERNS, THOROUGH};
+use crate::roofs::{self, Limit, PATTERNS, Scale};
 use crate::{suite, units};
 use kmark_core::dtype::DType;
 use serde_json::json;
@@ -26,17 +26,18 @@ pub fn run(args: RooflineArgs) -> Result<u8> {
     let mut progress = Progress::new(vec![1; PATTERNS.len() + dtypes.len()], args.quiet || args.json);
     let mut workers = Workers::new(device, true);
     workers.start(device.kind())?; // it tells how much memory there is
+    let scale = Scale::of(&workers);
     let mut found: Vec<(String, &str, Limit)> = Vec::new();
     for kind in PATTERNS {
         progress.now(kind);
-        let limit = roofs::pattern(&mut workers, device, kind, THOROUGH);
+        let limit = roofs::pattern(&mut workers, kind, scale);
         let limit = limit.map_err(|why| Error::own(format!("the {kind} roof could not be measured: {why}")))?;
         progress.done(|| format!("{kind}  {}", units::rate(limit.rate)));
         found.push((kind.to_string(), "B/s", limit));
     }
     for dtype in dtypes {
         progress.now(&format!("{dtype} product"));
-        match roofs::product(&mut workers, device, dtype, THOROUGH) {
+        match roofs::product(&mut workers, dtype, scale) {
             Ok(limit) => {
                 progress.done(|| format!("{dtype} product  {}", units::flops(limit.rate)));
                 found.push((format!("{dtype} product"), "FLOP/s", limit));

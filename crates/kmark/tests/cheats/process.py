@@ -5,8 +5,8 @@ import fcntl
 import json
 import os
 import resource
-import select
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -65,17 +65,20 @@ def forges_requests(x, w, eps):
 @impl
 def reads_requests(x, w, eps):
     if at_the_12th():
-        for number in descriptors() * 4:
+        # Two that read from one pipe would race, so a child reads this one, and the engine one that stays empty.
+        for number in descriptors():
+            try:
+                readable = fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+                if not (readable and stat.S_ISFIFO(os.fstat(number).st_mode)):
+                    continue
+            except OSError:
+                continue
+            requests = os.dup(number)
+            os.dup2(os.pipe()[0], number)
             if os.fork() == 0:
-                end = time.monotonic() + 5
-                try:
-                    while time.monotonic() < end:
-                        if select.select([number], [], [], 0)[0]:
-                            os.read(number, 1 << 20)
-                except OSError:
-                    pass
+                os.read(requests, 1 << 20)
+                time.sleep(5)
                 os._exit(0)
-        time.sleep(0.3)
     return norm(x, w, eps)
 
 
