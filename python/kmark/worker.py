@@ -12,6 +12,7 @@ import inspect
 import os
 import pathlib
 import platform
+import re
 import sys
 import traceback
 from types import SimpleNamespace
@@ -207,7 +208,8 @@ PACKAGES = {
 
 def explain(error: BaseException, family: str) -> tuple[str, str]:
     """The status of a record and its message."""
-    text = f"{type(error).__name__}: {error}".rstrip(": ")
+    words = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
+    text = f"{type(error).__name__}: {words}".rstrip(": ")
     kinds = {kind.__name__ for kind in type(error).__mro__}
     if isinstance(error, Unsupported):
         return "unsupported", str(error)

@@ -97,6 +97,25 @@ class Registering(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "no tensor, axis or attribute z"):
             registry.adapter_of(needs, "rmsnorm", "f", "numpy").bind(case, t)
 
+    def test_rows_that_are_no_vectors_are_refused(self) -> None:
+        from kmark.impls._rows import row_in_vectors
+
+        for dtype, n, fits in [("bf16", 4096, True), ("bf16", 4100, False), ("f32", 4100, True), ("f32", 4098, False)]:
+            case = types.SimpleNamespace(dtype=dtype, n=n)
+            if fits:
+                row_in_vectors(case)
+            else:
+                with self.assertRaisesRegex(registry.Unsupported, "n a multiple of"):
+                    row_in_vectors(case)
+
+
+class Explaining(unittest.TestCase):
+    def test_what_went_wrong_is_plain_text(self) -> None:
+        from kmark.worker import explain
+
+        coloured = type("DSLRuntimeError", (RuntimeError,), {})("\n\x1b[91m\x1b[1merror:\x1b[0m no such layout\n")
+        self.assertEqual(explain(coloured, "quack"), ("build-failed", "DSLRuntimeError: error: no such layout"))
+
 
 if __name__ == "__main__":
     unittest.main()

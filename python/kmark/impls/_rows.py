@@ -39,6 +39,12 @@ def row_upto(case: Any, most: int) -> None:
         raise Unsupported(f"rows of up to {most} only")
 
 
+def row_in_vectors(case: Any) -> None:
+    each = 4 if case.dtype == "f32" else 8
+    if case.n % each:
+        raise Unsupported(f"rows of 16-byte vectors only: n a multiple of {each}")
+
+
 def acc(case: Any) -> Any:
     """The torch dtype that sums are kept in: f32, or f64 for itself."""
     return torch_dtype("f64" if case.dtype == "f64" else "f32")

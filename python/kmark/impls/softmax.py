@@ -7,7 +7,18 @@ from typing import Any
 
 from ..registry import Case, Launch, impl
 from ._compile import built, compiled
-from ._rows import UPTO32, acc, numpy_acc, only, only_blackwell, row_blocks, row_upto, triton_acc, triton_block
+from ._rows import (
+    UPTO32,
+    acc,
+    numpy_acc,
+    only,
+    only_blackwell,
+    row_blocks,
+    row_in_vectors,
+    row_upto,
+    triton_acc,
+    triton_block,
+)
 
 
 @impl("torch", about="ATen's softmax", devices=("cpu", "cuda"), strided=True)
@@ -76,6 +87,7 @@ def quack(case: Case, t: Any) -> Launch:
     from quack.softmax import _softmax_fwd
 
     only(case, *UPTO32)
+    row_in_vectors(case)
 
     def launch() -> None:
         _softmax_fwd(t.x, t.y)

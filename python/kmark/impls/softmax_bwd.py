@@ -7,7 +7,19 @@ from typing import Any
 
 from ..registry import Case, Launch, impl
 from ._compile import built, compiled
-from ._rows import HALF, UPTO32, acc, numpy_acc, only, only_blackwell, row_blocks, row_upto, triton_acc, triton_block
+from ._rows import (
+    HALF,
+    UPTO32,
+    acc,
+    numpy_acc,
+    only,
+    only_blackwell,
+    row_blocks,
+    row_in_vectors,
+    row_upto,
+    triton_acc,
+    triton_block,
+)
 
 
 def _rounded_products(case: Case) -> str | None:
@@ -85,6 +97,7 @@ def quack(case: Case, t: Any) -> Launch:
     from quack.softmax import _softmax_backward
 
     only(case, *UPTO32)
+    row_in_vectors(case)
 
     def launch() -> None:
         _softmax_backward(t.dy, t.y, t.dx)

@@ -7,7 +7,19 @@ from typing import Any
 
 from ..registry import Case, Launch, impl
 from ._compile import built, compiled
-from ._rows import HALF, UPTO32, acc, numpy_acc, only, only_blackwell, row_blocks, row_upto, triton_acc, triton_block
+from ._rows import (
+    HALF,
+    UPTO32,
+    acc,
+    numpy_acc,
+    only,
+    only_blackwell,
+    row_blocks,
+    row_in_vectors,
+    row_upto,
+    triton_acc,
+    triton_block,
+)
 
 
 def _through_memory(case: Case) -> str:
@@ -100,6 +112,7 @@ def quack(case: Case, t: Any) -> Launch:
     from quack.softmax import _softmax_backward, _softmax_fwd
 
     only(case, *UPTO32)
+    row_in_vectors(case)
     y = torch.empty_like(t.x)
 
     def launch() -> None:
