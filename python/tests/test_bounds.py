@@ -177,6 +177,20 @@ class Told(unittest.TestCase):
         for grade in ("tight", "loose"):
             np.testing.assert_array_equal(a.slack(grade)[0], b.slack(grade)[0])
 
+    def test_large_arrays_are_rounded_like_small_ones(self) -> None:
+        def reference(x: Any, w: Any) -> Any:
+            return np.exp(-np.abs(x)) * w + x
+
+        for shape in ((80, 1000), (2, 40000), (80000,)):
+            x, w = values("bf16", *shape), values("bf16", shape[-1], seed=1)
+            x.flat[::5], x.flat[7] = 0.0, 1e-40  # what is exact, and what may be flushed, is in a block with others
+            found, again = truth(reference, "bf16", x=x, w=w), truth(reference, "bf16", x=x, w=w)
+            part = truth(reference, "bf16", x=x[..., :300], w=w[..., :300])
+            for grade in ("tight", "loose"):
+                self.assertTrue(np.array_equal(found.slack(grade)[0], again.slack(grade)[0]))
+                large, small = (np.median(t.slack(grade)[0]) for t in (found, part))
+                self.assertLess(abs(large / small - 1), 0.15, (shape, grade))
+
 
 class Outputs(unittest.TestCase):
     def test_several_by_place_by_name_and_in_place(self) -> None:

@@ -7,10 +7,14 @@ common; the rest is noted in `Run.unknown`. Values that leave as Python numbers 
 from __future__ import annotations
 
 import contextlib
+import copy
+import math
 from typing import Any, Callable, Iterator, Optional, Sequence
 
 import numpy as np
+from numpy.random.bit_generator import ISeedSequence
 
+from . import _blocks
 from . import _numpy_rules as rules
 from ._errors import BadReference
 from ._formats import to_nearest
@@ -23,6 +27,16 @@ WIDER = np.finfo(np.longdouble).nmant > np.finfo(np.float64).nmant
 _current: Optional[Run] = None
 
 
+class _Words(ISeedSequence):
+    """Seeds that were drawn: those of NumPy's own are made by functions that mean something else during a run."""
+
+    def __init__(self, words: Any) -> None:
+        self.words = rules.plain(words)
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> Any:
+        return self.words
+
+
 class Run(Rounding):
     """One run of a reference. `wide`: in long double, for kernels whose accumulator is fp64."""
 
@@ -30,7 +44,7 @@ class Run(Rounding):
 
     def __init__(self, model: Model, seed: list[int], wide: bool = False) -> None:
         super().__init__(model)
-        self.wide = wide
+        self.wide, self.is_block = wide, False
         self.random = np.random.Generator(np.random.PCG64(seed))
 
     @contextlib.contextmanager
@@ -67,11 +81,38 @@ class Run(Rounding):
         return np.longdouble if self.wide and dtype is not None and np.dtype(dtype) == np.float64 else dtype
 
     def draw(self, like: np.ndarray) -> np.ndarray:
-        is_complex = like.dtype.kind == "c"
-        noise = rules.empty((2 if is_complex else 1, *like.shape))
-        self.random.random(out=noise)
-        noise = 2.0 * noise - 1.0
-        return noise[0] + 1j * noise[1] if is_complex else noise[0].astype(like.dtype, copy=False)
+        if like.dtype.kind == "c":
+            return self._uniform(like.shape) + 1j * self._uniform(like.shape)
+        return self._uniform(like.shape).astype(like.dtype, copy=False)
+
+    def _uniform(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Of 32 random bits each, which is quick, and enough."""
+        size = math.prod(shape)
+        words = rules.plain(self.random.bit_generator.random_raw(size // 2 + 1))
+        return (words.view(np.int32)[:size] * 2.0**-31).reshape(shape)
+
+    def spread(self, values: Any, amplitude: Any, where: Any = True) -> None:
+        self._in_blocks(Rounding.spread, values, amplitude, where)
+
+    def each(self, values: Any, units: Any, where: Any = True, least: float = 0.0) -> None:
+        self._in_blocks(Rounding.each, values, units, where, least)
+
+    def round_to(self, values: Any, word: str, where: Any = True) -> None:
+        self._in_blocks(Rounding.round_to, values, word, where)
+
+    def _in_blocks(self, method: Callable[..., None], values: Any, *others: Any) -> None:
+        """The method on blocks of large arrays, each with random numbers of its own."""
+        if self.is_block or not _blocks.is_large(values):
+            return method(self, values, *others)
+        seeds = self.random.bit_generator.random_raw((_blocks.count(values), 3))
+
+        def task(number: int, *parts: Any) -> None:
+            block = copy.copy(self)
+            block.is_block = True
+            block.random = np.random.Generator(np.random.SFC64(_Words(seeds[number])))
+            method(block, *parts)
+
+        _blocks.over(task, values, *others)
 
     def sign(self) -> float:
         return 1.0 if self.random.random() < 0.5 else -1.0

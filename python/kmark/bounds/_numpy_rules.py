@@ -70,7 +70,8 @@ def compute(
         matrix = name != "vecdot" and max(map(np.ndim, given)) > 1
         return (run.product(lambda a, b: ufunc(a, b, **kwargs), given, inner_length(name, given), matrix),), None
     found = getattr(ufunc, method)(*given, **kwargs)
-    results = tuple(array(r) for r in (found if isinstance(found, tuple) else (found,)))
+    found = found if isinstance(found, tuple) else (found,)
+    results = tuple(r if method == "__call__" and isinstance(r, np.ndarray) else array(r) for r in found)
     if run.model.exact or name in EXACT_UFUNCS or not any(map(is_float, results)):
         return results, None
     value = results[0]

@@ -13,6 +13,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from . import _numpy
 from . import _torch_rules as rules
 from ._errors import BadReference, raised
 from ._model import FUNCTION, Model
@@ -31,8 +32,29 @@ class Run(Rounding):
 
     def __init__(self, model: Model, seed: list[int], device: str) -> None:
         super().__init__(model)
+        # What lies in the host's memory is NumPy's as well, which rounds in blocks.
+        self.host = _numpy.Run(model, seed) if device == "cpu" else None
         self.random = torch.Generator(device)
         self.random.manual_seed(int(np.random.SeedSequence(seed).generate_state(1)[0]))
+
+    def spread(self, values: Any, amplitude: Any, where: Any = True) -> None:
+        if not self._on_host("spread", values, amplitude, where):
+            super().spread(values, amplitude, where)
+
+    def each(self, values: Any, units: Any, where: Any = True, least: float = 0.0) -> None:
+        if not self._on_host("each", values, units, where, least):
+            super().each(values, units, where, least)
+
+    def round_to(self, values: Any, word: str, where: Any = True) -> None:
+        if not self._on_host("round_to", values, word, where):
+            super().round_to(values, word, where)
+
+    def _on_host(self, method: str, *args: Any) -> bool:
+        if self.host is None or not self.is_float(args[0]):
+            return False
+        with np.errstate(all="ignore"):
+            getattr(self.host, method)(*(a.detach().numpy() if isinstance(a, torch.Tensor) else a for a in args))
+        return True
 
     def draw(self, like: Any) -> Any:
         noise = torch.empty_like(like)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Optional, Protocol, Sequence
 
 import numpy as np
 
+from . import _blocks
 from ._errors import BadReference
 from ._formats import FLOATS, sixteen_bits, spacing
 from ._model import DEVIATIONS, Model, accumulator
@@ -110,12 +111,7 @@ class Truth:
             for output, y, e, total, other in zip(self._outputs, ran.outputs, exact.outputs, spread, differ):
                 if y.shape != e.shape:
                     raise BadReference(f"the shape of {output.name} depends on how the reference rounds")
-                both = np.isfinite(y) & np.isfinite(e)
-                other |= ~both & ~((y == e) | (np.isnan(y) & np.isnan(e)))
-                if not output.is_float:
-                    other |= y != e
-                with np.errstate(all="ignore"):
-                    np.hypot(total, np.where(both, y - e, 0.0).astype(np.float64), out=total)  # squares would underflow
+                _blocks.over(_add, *(np.atleast_1d(a) for a in (total, other, y, e)), output)
         return [total / self._runs**0.5 for total in spread], differ, unknown
 
     def _tight(self) -> list[np.ndarray]:
@@ -181,3 +177,18 @@ class Truth:
         self.width.append(float(np.median(np.nan_to_num(width))))
         rms = float(np.sqrt(np.mean(expect[known] ** 2)))
         self.ill_conditioned |= float(np.median(slack[known])) > ILL_CONDITIONED * rms > 0
+
+
+def _add(_: int, total: np.ndarray, other: np.ndarray, y: np.ndarray, e: np.ndarray, output: Output) -> None:
+    """Adds a run to the root of the sum of squares, and to what differs in kind."""
+    off = (y - e).astype(np.float64, copy=False)
+    if not np.isfinite(off).all():
+        both = np.isfinite(y) & np.isfinite(e)
+        other |= ~both & ~((y == e) | (np.isnan(y) & np.isnan(e)))
+        off[~both] = 0.0
+    if not output.is_float:
+        other |= y != e
+    if output.dtype == "f64":
+        np.hypot(total, off, out=total)  # squares would underflow
+    else:
+        np.sqrt(total * total + off * off, out=total)
