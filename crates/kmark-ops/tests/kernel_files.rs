@@ -6,6 +6,7 @@ use kmark_core::dtype::DType;
 use kmark_device::Impl;
 use kmark_device::cuda::declare::declarations;
 use kmark_device::cuda::directives::Directives;
+use kmark_device::cuda::kernel_line::ONE_BLOCK;
 use kmark_device::cuda::machine::Machine;
 use kmark_ops::cuda::UserKernel;
 use std::path::Path;
@@ -21,7 +22,7 @@ fn seen(lines: &str, sizes: [u64; 3], attrs: &[(&str, &str)]) -> Result<(Vec<(St
     let names = directives.names(op, &case, &tensors, &machine)?;
     directives.claims(&names)?;
     for kernel in &directives.kernels {
-        kernel.shape(&names)?;
+        kernel.shape(&names, ONE_BLOCK)?;
     }
     Ok((names.lets.clone(), declarations(&directives, &names)))
 }

@@ -1,6 +1,7 @@
 //! The lines `// kmark: …` at the top of a kernel file: how it is launched and which cases it claims. Ours and users' files
 //! are read by this alone.
 
+use super::kernel_line::{KernelLine, ONLY_GRIDS, asks_occupancy};
 use super::machine::Machine;
 use super::tensor_map::MapLine;
 use super::tune::Choice;
@@ -44,36 +45,6 @@ pub struct Let {
     pub(super) when: Option<String>,
 }
 
-/// One launch: the kernel's name, and expressions for its shape.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct KernelLine {
-    pub name: String,
-    pub grid: Vec<String>,
-    pub block: Vec<String>,
-    pub shared: Option<String>,
-    pub cluster: Vec<String>,
-    pub with: Vec<With>,
-}
-
-/// What a launch asks of the driver beyond its shape.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum With {
-    /// All blocks run at the same time, and may wait for each other.
-    Cooperative,
-    /// It may start before the launch before it has ended, and waits for it by itself (`griddepcontrol.wait`).
-    Overlap,
-}
-
-/// A launch with its shape known.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Shape {
-    pub grid: [u32; 3],
-    pub block: [u32; 3],
-    pub shared: u32,
-    pub cluster: [u32; 3],
-    pub with: Vec<With>,
-}
-
 const MARK: &str = "// kmark:";
 
 impl Directives {
@@ -93,6 +64,9 @@ impl Directives {
         let rest = rest.trim();
         if rest.is_empty() {
             return Err(format!("`{line}` says nothing after {word}"));
+        }
+        if word != "kernel" && asks_occupancy(rest) {
+            return Err(ONLY_GRIDS.into());
         }
         let list = |text: &str| text.split(',').map(|w| w.trim().to_string()).collect::<Vec<_>>();
         match word {
@@ -209,72 +183,6 @@ impl Directives {
     }
 }
 
-impl KernelLine {
-    fn parse(text: &str) -> Result<KernelLine, String> {
-        let mut words = text.split_whitespace();
-        let name = words.next().ok_or("a kernel needs a name")?.to_string();
-        let mut line = KernelLine { name, ..KernelLine::default() };
-        for word in words {
-            let (key, value) = word.split_once('=').ok_or(format!("`{word}`: write it like grid=ceil(m,4)"))?;
-            match key {
-                "grid" => line.grid = parts(value),
-                "block" => line.block = parts(value),
-                "shared" => line.shared = Some(value.to_string()),
-                "cluster" => line.cluster = parts(value),
-                "with" => line.with = value.split(',').map(With::parse).collect::<Result<_, _>>()?,
-                _ => {
-                    let known = ["grid", "block", "shared", "cluster", "with"];
-                    return Err(kmark_core::spelling::unknown("launch setting", key, known));
-                }
-            }
-        }
-        if line.cluster.len() > 3 {
-            return Err(format!("kernel {}: a cluster has at most three numbers", line.name));
-        }
-        if line.grid.is_empty() || line.block.is_empty() || line.grid.len() > 3 || line.block.len() > 3 {
-            return Err(format!("kernel {} needs grid= and block=, each of one to three numbers", line.name));
-        }
-        Ok(line)
-    }
-
-    /// `None` if there is nothing to launch.
-    pub fn shape(&self, names: &Names) -> Result<Option<Shape>, String> {
-        let one = |e: &String| -> Result<u32, String> {
-            let v = names.value(e)?;
-            u32::try_from(v).map_err(|_| format!("kernel {}: {e} is {v}", self.name))
-        };
-        let three = |list: &[String]| -> Result<[u32; 3], String> {
-            let mut all = [1; 3];
-            for (v, e) in all.iter_mut().zip(list) {
-                *v = one(e)?;
-            }
-            Ok(all)
-        };
-        let (grid, block) = (three(&self.grid)?, three(&self.block)?);
-        let shared = self.shared.as_ref().map_or(Ok(0), &one)?;
-        let cluster = three(&self.cluster)?;
-        if grid.contains(&0) {
-            return Ok(None);
-        }
-        let threads: u64 = block.iter().map(|b| *b as u64).product();
-        if threads == 0 || threads > 1024 || grid[1] > 65535 || grid[2] > 65535 {
-            return Err(format!("kernel {}: grid {grid:?} and block {block:?} cannot be launched", self.name));
-        }
-        let blocks: u64 = cluster.iter().map(|c| *c as u64).product();
-        if blocks == 0 || blocks > LARGEST_CLUSTER || grid.iter().zip(cluster).any(|(g, c)| g % c != 0) {
-            return Err(format!(
-                "kernel {}: a grid of {grid:?} blocks does not divide into clusters of {cluster:?}, or these have more than \
-                 {LARGEST_CLUSTER}",
-                self.name
-            ));
-        }
-        Ok(Some(Shape { grid, block, shared, cluster, with: self.with.clone() }))
-    }
-}
-
-/// Blocks of the largest cluster that a GPU can run; beyond eight not every one can.
-const LARGEST_CLUSTER: u64 = 16;
-
 impl Let {
     fn parse(text: &str) -> Result<Let, String> {
         let how = || format!("`{text}`: write it like let TILE = n>64?128:64, or let COST(W) = ceil(n,W)*W");
@@ -299,16 +207,6 @@ impl Let {
         }
         let (name, expression) = (name.trim().to_string(), values[0].clone());
         Ok(Let { name, expression, values, when: when.map(String::from), ..Let::default() })
-    }
-}
-
-impl With {
-    fn parse(word: &str) -> Result<With, String> {
-        match word {
-            "cooperative" => Ok(With::Cooperative),
-            "overlap" => Ok(With::Overlap),
-            _ => Err(kmark_core::spelling::unknown("word after with=", word, ["cooperative", "overlap"])),
-        }
     }
 }
 
@@ -410,6 +308,8 @@ mod tests {
             ("// kmark: let A = 3\n// kmark: let A = 4", "line 2: there are two values A"),
             ("// kmark: tune A = 3,, 4", "write it like tune BN = 128, 192, 256 when BN<=n"),
             ("// kmark: kernel k grid=1 block=1 with=pdl", "unknown word after with= 'pdl'"),
+            ("// kmark: let A = sms*occupancy", "line 1: occupancy follows from the compiled kernel"),
+            ("// kmark: kernel k grid=occupancy block=occupancy*32", "line 1: kernel k: occupancy follows"),
             ("// kmark: map a of a box=64,64", "write it like map NAME = TENSOR box="),
             ("// kmark: map a = a swizzle=128", "needs box="),
         ] {

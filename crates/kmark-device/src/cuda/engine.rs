@@ -1,9 +1,9 @@
 //! The engine's own kernels (`device/engine.cu`), loaded once per device: inputs, poison, wrong values, guards, hashes;
 //! flush, blocker and clocks.
 
-use super::directives::Shape;
 use super::driver::{Address, Function, Module, Queue};
 use super::jit::{HEADERS, Jit, Source};
+use super::kernel_line::Shape;
 use super::memory::Raw;
 use crate::Fault;
 use crate::buffer::POISON_BYTE;

@@ -9,6 +9,7 @@ pub mod directives;
 mod driver;
 mod engine;
 pub mod jit;
+pub mod kernel_line;
 mod layout;
 mod library;
 pub mod machine;

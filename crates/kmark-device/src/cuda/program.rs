@@ -1,9 +1,10 @@
 //! A kernel file bound to a case: compiled, loaded, its arguments laid out, ready to be launched any number of times.
 
 use super::declare::declarations;
-use super::directives::{Directives, Shape};
+use super::directives::Directives;
 use super::driver::{Figure, Function, Module, Queue, TensorMap};
 use super::jit::{self, Source};
+use super::kernel_line::Shape;
 use super::machine::Machine;
 use super::prelude::{For, pack, prelude, slots};
 use super::workspace::Workspace;
@@ -120,22 +121,25 @@ impl KernelFile<'_> {
         let file = self.settled(op, case, cuda.machine()).map_err(bad)?;
         let names = file.directives.names(op, case, &tensors, cuda.machine()).map_err(bad)?;
         file.directives.check_choice(&names).map_err(bad)?;
-        let mut shapes = Vec::new();
-        for kernel in &self.directives.kernels {
-            shapes.extend(kernel.shape(&names).map_err(bad)?.map(|shape| (&kernel.name, shape)));
-        }
-        let more = match wrong {
-            None => String::new(),
-            Some(Wrong::Race) => RACE.into(),
-            Some(Wrong::LastBlock) => match shapes.first_mut() {
-                Some((_, first)) => skipped(first.lose_a_block()?),
-                None => return Err(bad("launches nothing here".into())),
-            },
+        let load = |more: &str| -> Result<(Arc<Module>, String), Fault> {
+            let (image, log) = file.compile(cuda.jit(), cuda.machine(), op, case, For::Kernel, more)?;
+            Ok((Arc::new(cuda.queue().module(&image)?), log))
         };
         let start = Instant::now();
-        let (image, log) = file.compile(cuda.jit(), cuda.machine(), op, case, For::Kernel, &more)?;
-        let module = Arc::new(cuda.queue().module(&image)?);
+        let (mut module, mut log) = load(if wrong == Some(Wrong::Race) { RACE } else { "" })?;
         let build_ns = start.elapsed().as_nanos() as f64;
+        let occupancy = |name: &str, threads: u32, shared: u32| {
+            let blocks = module.function(name).and_then(|f| f.occupancy(threads, shared)).map_err(|f| f.message)?;
+            if blocks == 0 { Err(format!("kernel {name}: no block fits a multiprocessor")) } else { Ok(blocks) }
+        };
+        let mut shapes = Vec::new();
+        for kernel in &self.directives.kernels {
+            shapes.extend(kernel.shape(&names, &occupancy).map_err(bad)?.map(|shape| (&kernel.name, shape)));
+        }
+        if wrong == Some(Wrong::LastBlock) {
+            let (_, first) = shapes.first_mut().ok_or_else(|| bad("launches nothing here".into()))?;
+            (module, log) = load(&skipped(first.lose_a_block()?))?;
+        }
         let steps = shapes.into_iter().map(|(name, shape)| Step::new(&module, name, shape));
         let steps = steps.collect::<Result<Vec<_>, Fault>>()?;
         let zeroed = self.directives.workspace.as_ref().is_some_and(|(_, zeroed)| *zeroed);

@@ -120,6 +120,21 @@ fn a_kernel_that_writes_beside_its_workspace_is_wrong() {
     becomes(&with("64 zeroed", "if (a.workspace[63] != 0) return;"), "ok", 0, "", &[]);
 }
 
+/// The stand-in takes 8 blocks of 256 threads to a multiprocessor.
+#[test]
+fn a_grid_knows_the_occupancy_of_its_kernel() {
+    let store = "if (RSTD && threadIdx.x == 0) a.rstd.ptr[row] = r;";
+    let source = GOOD
+        .replace("grid=m block=256", "grid=min(m,occupancy) block=256")
+        .replace("i64 row = blockIdx.x;", "for (i64 row = blockIdx.x; row < a.m; row += gridDim.x) {")
+        .replace(store, &format!("{store}\n    }}"));
+    let (records, result) = with_file("mine.cu", &source, &[]);
+    assert_eq!(result.status.code(), Some(0), "{}", text(&result.stderr));
+    let mine = records.iter().filter(|r| r["impl"].as_str().unwrap().contains("mine.cu"));
+    let grids: Vec<_> = mine.map(|r| (r["axes"]["m"].as_u64(), r["kernels"][0]["grid"][0].as_u64())).collect();
+    assert_eq!(grids, [(Some(5), Some(5)), (Some(16), Some(8))], "{records:?}");
+}
+
 /// Every file of `tests/cheats` says in its first line how it ends.
 #[test]
 fn cheating_kernels_are_found_out() {

@@ -3,7 +3,7 @@
 use super::{Address, CLUSTER_DIMENSION, COOPERATIVE, PROGRAMMATIC_SERIALIZATION};
 use super::{Driver, Figure, Handle, LaunchAttribute, LaunchConfig};
 use crate::Fault;
-use crate::cuda::directives::{Shape, With};
+use crate::cuda::kernel_line::{Shape, With};
 use kmark_core::record::Status;
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -396,6 +396,18 @@ impl Function {
             let message = format!("kernel {} wants {bytes} bytes of shared memory; this GPU has less", self.name);
             Fault::new(Status::Unsupported, message)
         })
+    }
+
+    /// Blocks of so many threads that a multiprocessor holds at once.
+    pub fn occupancy(&self, threads: u32, shared: u32) -> Result<u32, Fault> {
+        self.allow_shared(shared)?;
+        let (table, mut blocks) = (&self.driver.table, 0);
+        // SAFETY: one integer is written; the function is alive.
+        let code = unsafe {
+            let (threads, shared) = (threads as c_int, shared as usize);
+            table.cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, self.handle, threads, shared)
+        };
+        self.driver.check(code, "cuOccupancyMaxActiveBlocksPerMultiprocessor").map(|()| blocks as u32)
     }
 
     /// Allows clusters of more than eight blocks, which not every GPU can run.
