@@ -135,6 +135,13 @@ fn a_grid_knows_the_occupancy_of_its_kernel() {
     assert_eq!(grids, [(Some(5), Some(5)), (Some(16), Some(8))], "{records:?}");
 }
 
+/// Whether it is one that cheats after PATIENCE launches (`cheats/rms.cuh`), and a busy machine left it fewer in every visit.
+fn still_waits(record: &serde_json::Value) -> bool {
+    let source = std::fs::read_to_string(record["impl"].as_str().unwrap()).unwrap_or_default();
+    let few = || record["visits"].as_array().unwrap().iter().all(|v| v["samples"].as_u64().unwrap() < 12);
+    record["status"] == "ok" && source.contains("PATIENCE") && few()
+}
+
 /// Every file of `tests/cheats` says in its first line how it ends.
 #[test]
 fn cheating_kernels_are_found_out() {
@@ -156,7 +163,7 @@ fn cheating_kernels_are_found_out() {
         let mut budgets = ["300ms", "1s", "2s", "4s", "8s"].iter();
         let (records, result) = until(
             || run_rmsnorm_for(budgets.next().unwrap(), &args),
-            |(found, _)| !found.iter().any(|r| is_hidden(r, expected(r))),
+            |(found, _)| !found.iter().any(|r| is_hidden(r, expected(r)) || still_waits(r)),
         );
         assert_eq!(result.status.code(), Some(code), "{}", text(&result.stderr));
         assert_eq!(records.len(), args.len(), "two cases for each impl");

@@ -66,12 +66,9 @@ pub fn until<T>(mut run: impl FnMut() -> T, shows: impl Fn(&T) -> bool) -> T {
     found
 }
 
-/// Whether a busy machine hid a cheat: times alone show who remembers, and who waits for some launches to go by may never
-/// have come to them.
+/// Whether a busy machine hid one that remembers, which times alone show.
 pub fn is_hidden(record: &serde_json::Value, expected: &str) -> bool {
-    const PATIENCE: u64 = 12;
-    let waits = || record["visits"].as_array().unwrap().iter().all(|v| v["samples"].as_u64().unwrap() < PATIENCE);
-    record["status"] == "ok" && expected != "ok" && (expected == "inconsistent" || waits())
+    expected == "inconsistent" && record["status"] == "ok"
 }
 
 /// Records of a run, as JSON.
