@@ -3,13 +3,8 @@
 // SETS of such registers (H = 1) a warpgroup's next products run while it adds. The file also says COPIED: scales of a's rows
 // come by copies (its map is a_scale); where their rows are not at multiples of 16 bytes, they are read when they are needed.
 #pragma once
+#include "hopper/keep.cuh"
 #include "product_wgmma.cuh"
-
-// The values live in registers here: the compiler may not move what touches them across.
-template <int N> DEVICE void keep(float (&v)[N]) {
-    #pragma unroll
-    for (int i = 0; i < N; i++) asm volatile("" : "+f"(v[i])::"memory");
-}
 
 // A copy brings the scales of four blocks of k for all rows of a tile, with the stage of the first of the four. As many buffers
 // as stages: a buffer's last stage is free before its next copy begins, even if every copy serves a single stage.
