@@ -12,8 +12,42 @@ template <int sums, i64 columns> struct Parts {
     }
 };
 
-// Writes what the threads of a block summed in layout L, all its teams together. `all` is shared memory, up to a row
-// for each warp or team.
+// Adds up what the teams of a block summed in layout L. Calls put(column, sum). `all` is shared memory, up to a row for
+// each warp or team.
+template <class L, class F> DEVICE void add_teams(acc_t (&mine)[L::count][L::step], acc_t* all, F put) {
+    using T = typename L::Team;
+    // Teams of one warp first, by shuffles; then one row of shared memory per warp or per team of warps.
+    constexpr int owners = T::per < 32 ? T::threads / 32 : T::rows;
+    __syncthreads(); // it may still be read
+    if constexpr (T::per < 32) {
+#pragma unroll
+        for (int k = 0; k < L::count; k++)
+#pragma unroll
+            for (int i = 0; i < L::step; i++)
+#pragma unroll
+                for (int step = 16; step >= T::per; step /= 2)
+                    mine[k][i] += __shfl_xor_sync(0xffffffffu, mine[k][i], step);
+    }
+    int owner = T::per < 32 ? threadIdx.x / 32 : T::index();
+    if (owner < owners && (T::per >= 32 || threadIdx.x % 32 < T::per))
+        L::template each_of<L::count>([&](int k, int column) {
+#pragma unroll
+            for (int i = 0; i < L::step; i++)
+                if (L::has(k, column + i)) all[owner * L::length + column + i] = mine[k][i];
+        });
+    __syncthreads();
+#pragma unroll
+    for (int first = 0; first < L::length; first += T::threads) {
+        int column = first + threadIdx.x;
+        if (column >= L::length) break;
+        acc_t sum = 0;
+#pragma unroll
+        for (int i = 0; i < owners; i++) sum += all[i * L::length + column];
+        put(column, sum);
+    }
+}
+
+// Writes what the threads of a block summed, all its teams together.
 template <class L> DEVICE void put_part(acc_t (&mine)[L::count][L::step], acc_t* part, acc_t* all) {
     using T = typename L::Team;
     if constexpr (T::rows == 1) {
@@ -25,32 +59,7 @@ template <class L> DEVICE void put_part(acc_t (&mine)[L::count][L::step], acc_t*
             L::put(part, k, column, v);
         });
     } else {
-        // Teams of one warp first, by shuffles; then one row of shared memory per warp or per team of warps.
-        constexpr int owners = T::per < 32 ? T::threads / 32 : T::rows;
-        __syncthreads(); // it may still be read
-        if constexpr (T::per < 32) {
-#pragma unroll
-            for (int k = 0; k < L::count; k++)
-#pragma unroll
-                for (int i = 0; i < L::step; i++)
-#pragma unroll
-                    for (int step = 16; step >= T::per; step /= 2)
-                        mine[k][i] += __shfl_xor_sync(0xffffffffu, mine[k][i], step);
-        }
-        int owner = T::per < 32 ? threadIdx.x / 32 : T::index();
-        if (owner < owners && (T::per >= 32 || threadIdx.x % 32 < T::per))
-            L::template each_of<L::count>([&](int k, int column) {
-#pragma unroll
-                for (int i = 0; i < L::step; i++)
-                    if (L::has(k, column + i)) all[owner * L::length + column + i] = mine[k][i];
-            });
-        __syncthreads();
-        for (int column = threadIdx.x; column < L::length; column += T::threads) {
-            acc_t sum = 0;
-#pragma unroll
-            for (int i = 0; i < owners; i++) sum += all[i * L::length + column];
-            part[column] = sum;
-        }
+        add_teams<L>(mine, all, [&](int column, acc_t sum) { part[column] = sum; });
     }
 }
 

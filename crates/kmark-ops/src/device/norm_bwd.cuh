@@ -1,54 +1,38 @@
 // Backward of RMSNorm and LayerNorm. Blocks walk over rows, those that come next on their way into shared memory, and
 // sum dw (and dbias) of their columns as they go; a last kernel adds the blocks' sums. Rows that are too long for that
 // get dx and the sums from two kernels that read them twice.
-//
-// With xh = (x - mean) * rstd and g = dout * w: dx = (g - mean(g) - xh * mean(xh * g)) * rstd, dw = sum of dout * xh
-// over the rows, dbias = sum of dout. RMSNorm is the same with mean = 0 and without mean(g).
 #pragma once
 #include "column_sums.cuh"
 #include "mma.cuh"
+#include "norm_gradient.cuh"
 
-// `sums`: 1 for dw alone, 2 with dbias. `walk_bytes`: the longest row for the first way.
-template <bool centred, int sums, i64 walk_bytes> struct NormBwd {
-    static constexpr i64 bytes = N * sizeof(x_t), vectors = ceil_div(bytes, 16);
-    static constexpr bool walks = bytes <= walk_bytes, aligned = rows_aligned<x_t>(MEMORY, N);
+// `sums`: 1 for dw alone, 2 with dbias. `walks`: whether rows are short enough for the first way.
+template <bool centred, int sums, bool walks> struct NormBwd {
+    static constexpr i64 vectors = ceil_div(N * sizeof(x_t), 16);
+    static constexpr bool aligned = rows_aligned<x_t>(MEMORY, N);
     static constexpr int wide = 16 / sizeof(x_t), step = aligned ? wide : 1;
     using P = Parts<sums, N>;
 
     // A row as one thread sees it.
-    template <class L> struct Input {
+    template <class L> struct Input : RowNorm<centred> {
         Row<L, x_t> x;
         Row<L, dout_t> dout;
-        acc_t mean, r;
-
-        template <class A> __device__ __forceinline__ void norm_of(const A& a, i64 row) {
-            mean = 0, r = a.rstd.ptr[row];
-            if constexpr (centred) mean = a.mean.ptr[row];
-        }
-        __device__ __forceinline__ acc_t hat(x_t v) const { return centred ? (up(v) - mean) * r : up(v) * r; }
 
         // mean(xh * g), and mean(g) if the norm is centred.
         template <class W> __device__ __forceinline__ void means(acc_t (&of)[1 + centred], const W& w, int slot) const {
             of[0] = of[centred] = 0;
             L::template each_of<L::resident ? L::count : 2>([&](int k, int column) {
                 if constexpr (L::resident && !W::resident) one_at_a_time();
-                auto vx = x.at(k, column);
-                auto vd = dout.at(k, column); // 0 beyond the row
-                auto vw = w.at(k, column);
-#pragma unroll
-                for (int i = 0; i < L::step; i++) {
-                    acc_t g = up(vd.v[i]) * (acc_t)up(vw.v[i]);
-                    if constexpr (centred) of[1] += g;
-                    of[0] += hat(vx.v[i]) * g;
-                }
+                this->add_to(of, x.at(k, column), dout.at(k, column), w.at(k, column)); // dout is 0 beyond the row
             });
             team_all<Add, typename L::Team>(of, (acc_t)0, slot);
 #pragma unroll
             for (int i = 0; i < 1 + centred; i++) of[i] /= (acc_t)N;
         }
-        __device__ __forceinline__ acc_t gradient(acc_t g, acc_t xh, const acc_t (&means)[1 + centred]) const {
-            if constexpr (centred) return (g - means[1] - xh * means[0]) * r;
-            else return (g - xh * means[0]) * r;
+        // Access k of dx.
+        template <class W, class F> __device__ __forceinline__ Vec<dx_t, L::step>
+        dx_at(int k, int column, const W& w, const acc_t (&means)[1 + centred], F also) const {
+            return this->gradient(x.at(k, column), dout.at(k, column), w.at(k, column), means, also);
         }
     };
 
@@ -125,17 +109,10 @@ template <bool centred, int sums, i64 walk_bytes> struct NormBwd {
             now.dout.convert_again();
             if (WalkTeam::index() >= WalkTeam::rows || row >= a.m) continue;
             Walk::each([&](int k, int column) {
-                auto vx = now.x.at(k, column);
-                auto vd = now.dout.at(k, column);
-                auto vw = w.at(k, column);
-                Vec<dx_t, step> dx;
-#pragma unroll
-                for (int i = 0; i < step; i++) {
-                    acc_t d = up(vd.v[i]), xh = now.hat(vx.v[i]);
-                    dx.v[i] = down<dx_t>(now.gradient(d * (acc_t)up(vw.v[i]), xh, means));
+                auto dx = now.dx_at(k, column, w, means, [&](int i, acc_t d, acc_t xh) {
                     sum[0][k][i] += d * xh;
                     if constexpr (sums > 1) sum[1][k][i] += d;
-                }
+                });
                 Walk::put(a.dx.row(row), k, column, dx);
             });
         }
@@ -157,13 +134,7 @@ template <bool centred, int sums, i64 walk_bytes> struct NormBwd {
         acc_t means[1 + centred];
         now.means(means, w, 0);
         Long::each([&](int k, int column) {
-            auto vx = now.x.at(k, column);
-            auto vd = now.dout.at(k, column);
-            auto vw = w.at(k, column);
-            Vec<dx_t, step> dx;
-#pragma unroll
-            for (int i = 0; i < step; i++)
-                dx.v[i] = down<dx_t>(now.gradient(up(vd.v[i]) * (acc_t)up(vw.v[i]), now.hat(vx.v[i]), means));
+            auto dx = now.dx_at(k, column, w, means, [](int, acc_t, acc_t) {});
             Long::put(a.dx.row(blockIdx.x), k, column, dx);
         });
     }
@@ -178,7 +149,7 @@ template <bool centred, int sums, i64 walk_bytes> struct NormBwd {
         auto column = [&](int k) { return ((i64)blockIdx.x * wide * 128) + (k * 128 + (int)threadIdx.x) * step; };
 #pragma unroll 4
         for (i64 row = begin; row < end; row++) {
-            Input<Long> now;
+            RowNorm<centred> now;
             now.norm_of(a, row);
 #pragma unroll
             for (int k = 0; k < accesses; k++) {
