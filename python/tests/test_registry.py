@@ -108,6 +108,14 @@ class Registering(unittest.TestCase):
                 with self.assertRaisesRegex(registry.Unsupported, "n a multiple of"):
                     row_in_vectors(case)
 
+    def test_rows_that_are_no_words_are_refused(self) -> None:
+        from kmark.impls._rows import row_in_words
+
+        row_in_words(types.SimpleNamespace(dtype="bf16", n=258))
+        row_in_words(types.SimpleNamespace(dtype="f32", n=257))
+        with self.assertRaisesRegex(registry.Unsupported, "n even"):
+            row_in_words(types.SimpleNamespace(dtype="f16", n=257))
+
 
 class Explaining(unittest.TestCase):
     def test_what_went_wrong_is_plain_text(self) -> None:

@@ -45,6 +45,12 @@ def row_in_vectors(case: Any) -> None:
         raise Unsupported(f"rows of 16-byte vectors only: n a multiple of {each}")
 
 
+def row_in_words(case: Any) -> None:
+    """Copies that run by themselves take 4 bytes at least."""
+    if case.dtype != "f32" and case.n % 2:
+        raise Unsupported("rows of 4-byte words only: n even")
+
+
 def acc(case: Any) -> Any:
     """The torch dtype that sums are kept in: f32, or f64 for itself."""
     return torch_dtype("f64" if case.dtype == "f64" else "f32")

@@ -7,7 +7,19 @@ from typing import Any
 
 from ..registry import Case, Launch, Unsupported, impl
 from ._compile import built, compiled, tuned
-from ._rows import HALF, UPTO32, acc, numpy_acc, only, row_blocks, row_upto, same_weight, triton_acc, triton_block
+from ._rows import (
+    HALF,
+    UPTO32,
+    acc,
+    numpy_acc,
+    only,
+    row_blocks,
+    row_in_words,
+    row_upto,
+    same_weight,
+    triton_acc,
+    triton_block,
+)
 
 
 def _named(t: Any, y: Any, mean: Any, rstd: Any) -> dict[str, Any]:
@@ -112,6 +124,7 @@ def quack(case: Case, t: Any) -> Launch:
     from quack.rmsnorm import _rmsnorm_fwd
 
     only(case, *UPTO32)
+    row_in_words(case)
     if t.w.dtype.itemsize != 4:
         raise Unsupported("weights in f32 only")
     eps = case.number("eps")

@@ -16,6 +16,7 @@ from ._rows import (
     only_blackwell,
     only_same_weight,
     row_blocks,
+    row_in_words,
     row_upto,
     same_weight,
     triton_acc,
@@ -97,6 +98,7 @@ def quack(case: Case, t: Any) -> Launch:
     from quack.rmsnorm import _rmsnorm_fwd
 
     only(case, *UPTO32)
+    row_in_words(case)
     eps = case.number("eps")
 
     def launch() -> None:
