@@ -1,10 +1,8 @@
 //! Accumulators, and elements as CPU code sees them: every dtype is widened to an accumulator before anything is
 //! computed and rounded afterwards, so that what lies between is compiled for two types only.
 
-use super::f8;
+use super::short::{E4M3, E5M2, F16, round_bf16, values, widen_bf16, widen_f16};
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
-use half::f16;
-use half::slice::HalfFloatSliceExt;
 use kmark_core::dtype::DType;
 use kmark_device::buffer::Buffer;
 use kmark_device::cpu::matmul::Scalar;
@@ -120,18 +118,20 @@ fn widen_f32(dtype: DType, bytes: &[u8], dst: &mut [f32]) {
     simd(
         #[inline(always)]
         || match dtype {
-            DType::F16 => cast_slice::<u8, f16>(bytes).convert_to_f32_slice(dst),
-            DType::Bf16 => {
-                let each = dst.iter_mut().zip(cast_slice::<u8, u16>(bytes));
-                each.for_each(|(d, s)| *d = f32::from_bits((*s as u32) << 16));
-            }
-            DType::F64 => dst.iter_mut().zip(cast_slice::<u8, f64>(bytes)).for_each(|(d, s)| *d = *s as f32),
+            DType::F16 => each(dst, cast_slice(bytes), widen_f16),
+            DType::Bf16 => each(dst, cast_slice(bytes), widen_bf16),
+            DType::F64 => each(dst, cast_slice(bytes), |v: f64| v as f32),
             _ => {
-                let table = f8::values(dtype);
-                dst.iter_mut().zip(bytes).for_each(|(d, s)| *d = table[*s as usize]);
+                let table = values(dtype);
+                each(dst, bytes, |code: u8| table[code as usize]);
             }
         },
     )
+}
+
+#[inline(always)]
+fn each<S: Copy, D>(dst: &mut [D], src: &[S], f: impl Fn(S) -> D) {
+    dst.iter_mut().zip(src).for_each(|(d, s)| *d = f(*s));
 }
 
 /// Rounds accumulators, once.
@@ -149,25 +149,14 @@ fn narrow_f32(dtype: DType, src: &[f32], bytes: &mut [u8]) {
     simd(
         #[inline(always)]
         || match dtype {
-            DType::F16 => cast_slice_mut::<u8, f16>(bytes).convert_from_f32_slice(src),
-            DType::Bf16 => {
-                let each = cast_slice_mut::<u8, u16>(bytes).iter_mut().zip(src);
-                each.for_each(|(d, s)| *d = round_bf16(*s));
-            }
-            DType::F64 => cast_slice_mut::<u8, f64>(bytes).iter_mut().zip(src).for_each(|(d, s)| *d = *s as f64),
-            DType::F8e4m3 => bytes.iter_mut().zip(src).for_each(|(d, s)| *d = f8::E4M3.round(*s)),
-            DType::F8e5m2 => bytes.iter_mut().zip(src).for_each(|(d, s)| *d = f8::E5M2.round(*s)),
+            DType::F16 => each(cast_slice_mut(bytes), src, |v| F16.round(v) as u16),
+            DType::Bf16 => each(cast_slice_mut(bytes), src, round_bf16),
+            DType::F64 => each(cast_slice_mut(bytes), src, |v| v as f64),
+            DType::F8e4m3 => each(bytes, src, |v| E4M3.round(v) as u8),
+            DType::F8e5m2 => each(bytes, src, |v| E5M2.round(v) as u8),
             other => panic!("no CPU implementation for {other}: the case should have been refused"),
         },
     )
-}
-
-/// To nearest even in integers, which vectorises; NaN keeps a set fraction bit.
-#[inline(always)]
-fn round_bf16(v: f32) -> u16 {
-    let bits = v.to_bits();
-    let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16;
-    (if v.is_nan() { (bits >> 16) | 0x40 } else { rounded }) as u16
 }
 
 /// A tensor that all rows share, in accumulators: its own memory if it is of their type.

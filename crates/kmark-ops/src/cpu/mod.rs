@@ -4,11 +4,11 @@
 mod ahead;
 pub mod attention;
 mod elem;
-mod f8;
 mod jobs;
 mod product;
 mod rows;
 mod rowwise;
+mod short;
 mod tensors;
 
 pub use ahead::Ahead;
@@ -19,9 +19,9 @@ pub use kmark_core::case::Case;
 pub use kmark_device::Launch;
 pub use kmark_device::buffer::{Buffer, Buffers};
 pub use product::{Scales, Side, round_rows};
-pub use rows::{exp, exp_sum, max, rms_rstd, sigmoid, sum, sum2};
+pub use rows::{exp, max, max_of, rms_rstd, sigmoid, sum, sum2};
 pub use rowwise::{Job, RowKernel, Rowwise, by_rows};
-pub use tensors::{In, Out, PIECE, streams};
+pub use tensors::{In, Out, PIECE, Room, streams};
 
 use crate::plain::{Plain, plainly};
 use kmark_core::op::Op;
@@ -66,12 +66,12 @@ const SHARED: &[&str] = &[
     include_str!("ahead.rs"),
     include_str!("attention.rs"),
     include_str!("elem.rs"),
-    include_str!("f8.rs"),
     include_str!("jobs.rs"),
     include_str!("mod.rs"),
     include_str!("product.rs"),
     include_str!("rows.rs"),
     include_str!("rowwise.rs"),
+    include_str!("short.rs"),
     include_str!("tensors.rs"),
     include_str!("../plain.rs"),
     include_str!("../plain/attention.rs"),

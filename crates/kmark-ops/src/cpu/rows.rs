@@ -3,6 +3,8 @@
 
 use super::ahead::Ahead;
 use super::elem::Real;
+use std::array::from_fn;
+use std::hint::black_box;
 
 /// Independent partial sums: four AVX-512 registers of f32.
 const LANES: usize = 64;
@@ -40,41 +42,53 @@ impl<A: Real> Lanes<A> {
         Lanes([A::ZERO; LANES])
     }
 
-    /// Adds one value per lane and returns them.
+    /// Adds one value per lane.
     #[inline(always)]
-    fn add(&mut self, f: impl Fn(usize) -> A) -> [A; LANES] {
-        let values: [A; LANES] = std::array::from_fn(f);
-        self.0 = std::array::from_fn(|i| self.0[i] + values[i]);
-        values
+    fn add(&mut self, f: impl Fn(usize) -> A) {
+        for i in 0..LANES {
+            self.0[i] += f(i);
+        }
     }
 
-    /// The total, with what did not fill a chunk. Halves are added up, and halves of those: in a chain the roundings of
-    /// equal values would all go the same way.
+    /// The total, with what did not fill a chunk: that is put in an array of its own first, because lanes that are picked
+    /// out by an index would live in memory, in the loops before as well. In a chain the roundings of equal values would
+    /// all go the same way.
     #[inline(always)]
     fn finish(mut self, rest: impl Iterator<Item = A>) -> A {
-        for (lane, v) in self.0.iter_mut().zip(rest) {
-            *lane += v;
-        }
-        let mut half = LANES / 2;
-        while half > 0 {
-            for i in 0..half {
-                self.0[i] += self.0[i + half];
-            }
-            half /= 2;
-        }
-        self.0[0]
+        let mut last = [A::ZERO; LANES];
+        last.iter_mut().zip(rest).for_each(|(lane, v)| *lane = v);
+        self.add(|i| last[i]);
+        fold(self.0, |a, b| a + b)
     }
+}
+
+/// All lanes into one: halves of them, and halves of those. The compiler makes vectors of what is stored; left to itself
+/// it would store nothing on the way and go through the lanes one by one.
+#[inline(always)]
+fn fold<A: Real>(lanes: [A; LANES], f: impl Fn(A, A) -> A) -> A {
+    let lanes: [A; 32] = black_box(from_fn(|i| f(lanes[i], lanes[i + 32])));
+    let lanes: [A; 16] = black_box(from_fn(|i| f(lanes[i], lanes[i + 16])));
+    let lanes: [A; 8] = black_box(from_fn(|i| f(lanes[i], lanes[i + 8])));
+    let lanes: [A; 4] = black_box(from_fn(|i| f(lanes[i], lanes[i + 4])));
+    f(f(lanes[0], lanes[2]), f(lanes[1], lanes[3]))
 }
 
 #[inline(always)]
 pub fn max<A: Real>(xs: &[A]) -> A {
+    max_of(xs, |x| x)
+}
+
+/// Maximum of `f`.
+#[inline(always)]
+pub fn max_of<A: Real>(xs: &[A], f: impl Fn(A) -> A) -> A {
     let mut lanes = [A::LOWEST; LANES];
     let (chunks, rest) = xs.as_chunks::<LANES>();
     for x in chunks {
         // All lanes at once: element by element, the compiler makes each a conditional store.
-        lanes = std::array::from_fn(|i| lanes[i].larger(x[i]));
+        lanes = from_fn(|i| lanes[i].larger(f(x[i])));
     }
-    lanes.iter().chain(rest).fold(A::LOWEST, |m, v| m.larger(*v))
+    let highest = fold(lanes, |a, b| a.larger(b));
+    rest.iter().fold(highest, |m, v| m.larger(f(*v)))
 }
 
 #[inline(always)]
@@ -95,18 +109,21 @@ pub fn rms_rstd<A: Real>(x: &[A], eps: f64) -> A {
     A::ONE / (sum(x, |v| v * v) * A::from_f64(1.0 / x.len() as f64) + A::from_f64(eps)).sqrt()
 }
 
-/// Writes exp(x - max) for a row and returns the sum; meanwhile asks for `next`, the row after it.
+/// Writes exp(x - max) for a row and returns the sum; meanwhile asks for `next`, the row after it. `IN_PLACE` the row
+/// is what `powers` holds.
 #[inline(always)]
-pub fn exp_sum<A: Real>(x: &[A], next: Ahead, powers: &mut [A]) -> A {
-    let highest = max(x);
+pub fn exp_sum<A: Real, const IN_PLACE: bool>(x: &[A], next: Ahead, powers: &mut [A]) -> A {
+    let highest = max(if IN_PLACE { powers } else { x });
     let mut lanes = Lanes::new();
     let ((xs, xr), (ps, pr)) = (x.as_chunks::<LANES>(), powers.as_chunks_mut::<LANES>());
-    for (c, (x, p)) in xs.iter().zip(ps).enumerate() {
+    for (c, p) in ps.iter_mut().enumerate() {
         next.ask(c * LANES, LANES);
-        *p = lanes.add(|i| exp(x[i] - highest));
+        let x = if IN_PLACE { *p } else { xs[c] };
+        *p = from_fn(|i| exp(x[i] - highest));
+        lanes.add(|i| p[i]);
     }
-    lanes.finish(xr.iter().zip(pr).map(|(x, p)| {
-        *p = exp(*x - highest);
+    lanes.finish(pr.iter_mut().enumerate().map(|(i, p)| {
+        *p = exp(if IN_PLACE { *p } else { xr[i] } - highest);
         *p
     }))
 }

@@ -2,7 +2,7 @@
 
 use super::ahead::Ahead;
 use super::elem::{Real, narrow, widen};
-use super::rows::{exp, map, max, sum};
+use super::rows::{exp, exp_sum, map, max, sum};
 use bytemuck::{cast_slice, cast_slice_mut};
 use kmark_core::dtype::DType;
 use kmark_core::tensor::{Role, TensorSpec};
@@ -32,6 +32,27 @@ fn width(spec: &TensorSpec) -> usize {
     if spec.shape.len() == 1 { 1 } else { spec.row_len() }
 }
 
+/// Room for accumulators that starts on a cache line: vectors that lie across two take twice as long.
+#[derive(Clone)]
+pub struct Room<A>(Vec<A>);
+
+impl<A: Real> Room<A> {
+    pub fn new() -> Room<A> {
+        Room(Vec::new())
+    }
+
+    /// So many of them, whatever they hold.
+    #[inline(always)]
+    pub fn get(&mut self, len: usize) -> &mut [A] {
+        let line = 64 / size_of::<A>();
+        if self.0.len() < len + line {
+            self.0 = vec![A::ZERO; len + line];
+        }
+        let start = self.0.as_ptr().align_offset(64).min(line);
+        &mut self.0[start..start + len]
+    }
+}
+
 /// A tensor from the first row of a job on, to its end.
 #[derive(Clone)]
 pub struct In<'a, A> {
@@ -39,14 +60,20 @@ pub struct In<'a, A> {
     dtype: DType,
     per_row: usize,
     /// Elements of a row.
-    n: usize,
-    wide: Vec<A>,
+    pub n: usize,
+    wide: Room<A>,
 }
 
 impl<'a, A: Real> In<'a, A> {
     pub fn new(spec: &TensorSpec, bytes: &'a [u8], first_row: usize) -> In<'a, A> {
         let (per_row, n) = (per_row(spec), width(spec));
-        In { bytes: &bytes[first_row * per_row * spec.dtype.size()..], dtype: spec.dtype, per_row, n, wide: Vec::new() }
+        In {
+            bytes: &bytes[first_row * per_row * spec.dtype.size()..],
+            dtype: spec.dtype,
+            per_row,
+            n,
+            wide: Room::new(),
+        }
     }
 
     #[inline(always)]
@@ -82,11 +109,9 @@ impl<'a, A: Real> In<'a, A> {
         if self.dtype == A::DTYPE {
             return cast_slice(bytes);
         }
-        if self.wide.len() < len {
-            self.wide.resize(len, A::ZERO);
-        }
-        widen(self.dtype, bytes, &mut self.wide[..len]);
-        &self.wide[..len]
+        let wide = self.wide.get(len);
+        widen(self.dtype, bytes, wide);
+        wide
     }
 
     /// Nothing if it is so long that it would push out what is worked on.
@@ -110,6 +135,17 @@ impl<'a, A: Real> In<'a, A> {
         }
         (highest, total)
     }
+
+    /// Writes exp(x - max) for a row and returns the sum. What must be widened is so where the powers will be.
+    #[inline(always)]
+    pub fn exp_sum(&self, row: usize, powers: &mut [A]) -> A {
+        let (bytes, next) = (self.span(row * self.per_row, self.n), self.ahead((row + 1) * self.per_row, self.n));
+        if self.dtype == A::DTYPE {
+            return exp_sum::<A, false>(cast_slice(bytes), next, powers);
+        }
+        widen(self.dtype, bytes, powers);
+        exp_sum::<A, true>(&[], next, powers)
+    }
 }
 
 /// The rows of a job of an output.
@@ -119,7 +155,7 @@ pub struct Out<'a, A> {
     per_row: usize,
     n: usize,
     stream: bool,
-    wide: Vec<A>,
+    wide: Room<A>,
     rounded: Vec<u64>,
 }
 
@@ -128,7 +164,7 @@ impl<'a, A: Real> Out<'a, A> {
     pub fn new(spec: &TensorSpec, bytes: &'a mut [u8]) -> Out<'a, A> {
         let (per_row, n) = (per_row(spec), width(spec));
         let stream = spec.role == Role::Out && streams(spec.elems() * spec.dtype.size());
-        Out { bytes, dtype: spec.dtype, per_row, n, stream, wide: Vec::new(), rounded: Vec::new() }
+        Out { bytes, dtype: spec.dtype, per_row, n, stream, wide: Room::new(), rounded: Vec::new() }
     }
 
     pub fn dtype(&self) -> DType {
@@ -160,9 +196,7 @@ impl<'a, A: Real> Out<'a, A> {
         let dst = &mut self.bytes[start * size..(start + len) * size];
         let direct = self.dtype == A::DTYPE && !self.stream;
         let chunk = if direct { len } else { (if self.stream { CHUNK } else { PIECE }).min(len) };
-        if !direct && self.wide.len() < chunk {
-            self.wide.resize(chunk, A::ZERO);
-        }
+        let wide = self.wide.get(if direct { 0 } else { chunk });
         // Streaming needs whole cache lines: what lies before the first is stored by itself.
         let head = if self.stream { dst.as_ptr().align_offset(64) / size } else { 0 };
         let mut done = 0;
@@ -170,12 +204,12 @@ impl<'a, A: Real> Out<'a, A> {
             let now = if done == 0 && head > 0 { head } else { chunk }.min(len - done);
             let dst = &mut dst[done * size..(done + now) * size];
             let inputs = inputs.map(|s| &s[done..done + now]);
-            map(if direct { cast_slice_mut(dst) } else { &mut self.wide[..now] }, inputs, &f);
+            map(if direct { cast_slice_mut(dst) } else { &mut wide[..now] }, inputs, &f);
             if self.stream {
                 self.rounded.resize(CHUNK, 0);
-                stream(self.dtype, &self.wide[..now], dst, &mut self.rounded, next.part(done, now));
+                stream(self.dtype, &wide[..now], dst, &mut self.rounded, next.part(done, now));
             } else if !direct {
-                narrow(self.dtype, &self.wide[..now], dst);
+                narrow(self.dtype, &wide[..now], dst);
             }
             done += now;
         }
@@ -197,11 +231,9 @@ impl<'a, A: Real> Out<'a, A> {
     /// `len` elements from column `at` of a row on as they are now, widened.
     pub fn load(&mut self, row: usize, at: usize, len: usize) -> &[A] {
         let (size, start) = (self.dtype.size(), row * self.per_row + at);
-        if self.wide.len() < len {
-            self.wide.resize(len, A::ZERO);
-        }
-        widen(self.dtype, &self.bytes[start * size..(start + len) * size], &mut self.wide[..len]);
-        &self.wide[..len]
+        let wide = self.wide.get(len);
+        widen(self.dtype, &self.bytes[start * size..(start + len) * size], wide);
+        wide
     }
 }
 

@@ -13,19 +13,18 @@ struct Both {
 impl RowKernel for Both {
     #[inline(always)]
     fn run<A: Real>(&self, job: &mut Job<A>) {
-        let (mut x, target) = (job.input("x"), job.ints("target"));
+        let (x, target) = (job.input("x"), job.ints("target"));
         let (mut dloss, mut dx) = (job.input("dloss"), job.output("dx"));
-        let mut powers = Vec::new();
+        let mut room = Room::new();
+        let powers = room.get(x.n);
         for (row, target) in target.iter().enumerate() {
-            let ((x, next), dloss) = (x.row(row), dloss.at(row, 0));
             if *target == self.ignore {
-                dx.store(row, next, [], |[]| A::ZERO);
+                dx.store(row, Ahead::NOTHING, [], |[]| A::ZERO);
                 continue;
             }
-            powers.resize(x.len(), A::ZERO);
-            let inverse = A::ONE / exp_sum(x, next, &mut powers);
+            let (inverse, dloss) = (A::ONE / x.exp_sum(row, powers), dloss.at(row, 0));
             let scale = dloss * inverse;
-            dx.store(row, Ahead::NOTHING, [&powers], |[p]| p * scale);
+            dx.store(row, Ahead::NOTHING, [powers], |[p]| p * scale);
             let t = *target as usize;
             dx.put(row, t, dloss * (powers[t] * inverse - A::ONE));
         }

@@ -53,7 +53,7 @@ fn band(f: &Format, blocks: &Blocks, x: &mut In<f32>, first: usize, q: &mut [u8]
     amax.fill(0.0);
     for row in 0..q.len() / n {
         let (wide, _) = x.row(first + row);
-        wide.chunks(columns).zip(&mut *amax).for_each(|(part, amax)| *amax = largest_magnitude(part).larger(*amax));
+        wide.chunks(columns).zip(&mut *amax).for_each(|(part, amax)| *amax = max_of(part, f32::abs).larger(*amax));
     }
     scale.iter_mut().zip(amax).for_each(|(s, amax)| *s = f.scale(*amax));
     for (row, q) in q.chunks_mut(n).enumerate() {
@@ -62,16 +62,6 @@ fn band(f: &Format, blocks: &Blocks, x: &mut In<f32>, first: usize, q: &mut [u8]
             quantise(part, f.to, q, 1.0 / s, f.largest);
         }
     }
-}
-
-#[inline(always)]
-fn largest_magnitude(x: &[f32]) -> f32 {
-    let mut lanes = [0.0f32; 64];
-    let (chunks, rest) = x.as_chunks::<64>();
-    for x in chunks {
-        lanes = std::array::from_fn(|i| x[i].abs().larger(lanes[i]));
-    }
-    lanes.iter().chain(rest).fold(0.0, |m, v| v.abs().larger(m))
 }
 
 #[inline(always)]

@@ -11,13 +11,12 @@ struct Softmax;
 impl RowKernel for Softmax {
     #[inline(always)]
     fn run<A: Real>(&self, job: &mut Job<A>) {
-        let (mut x, mut y) = (job.input("x"), job.output("y"));
-        let mut powers = Vec::new();
+        let (x, mut y) = (job.input("x"), job.output("y"));
+        let mut room = Room::new();
+        let powers = room.get(x.n);
         for row in 0..y.rows() {
-            let (x, next) = x.row(row);
-            powers.resize(x.len(), A::ZERO);
-            let inverse = A::ONE / exp_sum(x, next, &mut powers);
-            y.store(row, Ahead::NOTHING, [&powers], |[p]| p * inverse);
+            let inverse = A::ONE / x.exp_sum(row, powers);
+            y.store(row, Ahead::NOTHING, [powers], |[p]| p * inverse);
         }
     }
 }
