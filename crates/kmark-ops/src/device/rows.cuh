@@ -120,6 +120,27 @@ template <class T, class A> DEVICE A team_sum(A v, int slot) {
 
 // ---- Rows ----------------------------------------------------------------------------------------------------------
 
+// What no kernel writes. Such a load need not wait for the stores before it, which may be to the same place for all that
+// the compiler knows.
+template <int N, class E> DEVICE Vec<E, N> load_constant(const E* p) {
+    Vec<E, N> v;
+#ifdef KMARK_EMULATE
+    v = load<N>(p);
+#else
+    if constexpr (sizeof v % 16 == 0) {
+#pragma unroll
+        for (int i = 0; i < (int)sizeof v / 16; i++) reinterpret_cast<uint4*>(&v)[i] = __ldg(reinterpret_cast<const uint4*>(p) + i);
+    } else if constexpr (sizeof v == 8) {
+        *reinterpret_cast<uint2*>(&v) = __ldg(reinterpret_cast<const uint2*>(p));
+    } else if constexpr (sizeof v == 4) {
+        *reinterpret_cast<u32*>(&v) = __ldg(reinterpret_cast<const u32*>(p));
+    } else {
+        *reinterpret_cast<u16*>(&v) = __ldg(reinterpret_cast<const u16*>(p));
+    }
+#endif
+    return v;
+}
+
 // How a thread of team T walks over a row: `count` accesses of `step` neighbouring elements. If `resident`, what it
 // loads stays in registers; else every pass loads again. Rows that do not start at multiples of an access are cut where
 // memory is: the first access begins up to `lead` elements before the row, and columns count from the row's start.
@@ -172,7 +193,7 @@ template <class T, i64 row_length, int row_step, bool in_registers, bool at_any_
     template <class E> DEVICE Vec<E, step> take_across(const E* row, int column) {
         Vec<E, step> v;
 #pragma unroll
-        for (int i = 0; i < step; i++) v.v[i] = row[max(0, min(column + i, (int)length - 1))];
+        for (int i = 0; i < step; i++) v.v[i] = load_constant<1>(row + max(0, min(column + i, (int)length - 1))).v[0];
         return v;
     }
     template <class E> DEVICE void put(E* row, int k, int column, Vec<E, step> v) {
@@ -261,6 +282,7 @@ template <class E, i64 length, int inputs, int block, int blocks, bool early, bo
         using Base::Base;
         __device__ __forceinline__ Vec<W, step> at(int k, int column) const {
             if constexpr (cut) return Layout::take_across(Base::row, column);
+            else if constexpr (access < 16 && !hold<W>) return load_constant<step>(Base::row + column);
             else return Base::at(k, column);
         }
     };
