@@ -100,21 +100,16 @@ class Registering(unittest.TestCase):
     def test_rows_that_are_no_vectors_are_refused(self) -> None:
         from kmark.impls._rows import row_in_vectors
 
-        for dtype, n, fits in [("bf16", 4096, True), ("bf16", 4100, False), ("f32", 4100, True), ("f32", 4098, False)]:
-            case = types.SimpleNamespace(dtype=dtype, n=n)
-            if fits:
-                row_in_vectors(case)
-            else:
-                with self.assertRaisesRegex(registry.Unsupported, "n a multiple of"):
-                    row_in_vectors(case)
-
-    def test_rows_that_are_no_words_are_refused(self) -> None:
-        from kmark.impls._rows import row_in_words
-
-        row_in_words(types.SimpleNamespace(dtype="bf16", n=258))
-        row_in_words(types.SimpleNamespace(dtype="f32", n=257))
-        with self.assertRaisesRegex(registry.Unsupported, "n even"):
-            row_in_words(types.SimpleNamespace(dtype="f16", n=257))
+        vectors = [("bf16", 4096, True), ("bf16", 4100, False), ("f32", 4100, True), ("f32", 4098, False)]
+        words = [("f16", 258, True), ("f16", 257, False), ("f32", 257, True)]
+        for size, tries in ((16, vectors), (4, words)):
+            for dtype, n, fits in tries:
+                case = types.SimpleNamespace(dtype=dtype, n=n)
+                if fits:
+                    row_in_vectors(case, size)
+                else:
+                    with self.assertRaisesRegex(registry.Unsupported, "n a multiple of"):
+                        row_in_vectors(case, size)
 
 
 class Explaining(unittest.TestCase):

@@ -39,16 +39,11 @@ def row_upto(case: Any, most: int) -> None:
         raise Unsupported(f"rows of up to {most} only")
 
 
-def row_in_vectors(case: Any) -> None:
-    each = 4 if case.dtype == "f32" else 8
+def row_in_vectors(case: Any, size: int = 16) -> None:
+    """Refuses rows that are not whole vectors of `size` bytes."""
+    each = size // (4 if case.dtype == "f32" else 2)
     if case.n % each:
-        raise Unsupported(f"rows of 16-byte vectors only: n a multiple of {each}")
-
-
-def row_in_words(case: Any) -> None:
-    """Copies that run by themselves take 4 bytes at least."""
-    if case.dtype != "f32" and case.n % 2:
-        raise Unsupported("rows of 4-byte words only: n even")
+        raise Unsupported(f"rows of {size}-byte vectors only: n a multiple of {each}")
 
 
 def acc(case: Any) -> Any:

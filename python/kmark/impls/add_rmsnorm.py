@@ -15,7 +15,7 @@ from ._rows import (
     only,
     only_same_weight,
     row_blocks,
-    row_in_words,
+    row_in_vectors,
     row_upto,
     same_weight,
     triton_acc,
@@ -135,7 +135,7 @@ def quack(case: Case, t: Any) -> Launch:
     from quack.rmsnorm import _rmsnorm_fwd
 
     only(case, *UPTO32)
-    row_in_words(case)
+    row_in_vectors(case, 4)  # what its copies take at least
     _takes(case, "exact")
     eps, (y, z) = case.number("eps"), _targets(case, t)
 

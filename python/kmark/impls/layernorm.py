@@ -14,7 +14,7 @@ from ._rows import (
     numpy_acc,
     only,
     row_blocks,
-    row_in_words,
+    row_in_vectors,
     row_upto,
     same_weight,
     triton_acc,
@@ -124,7 +124,7 @@ def quack(case: Case, t: Any) -> Launch:
     from quack.rmsnorm import _rmsnorm_fwd
 
     only(case, *UPTO32)
-    row_in_words(case)
+    row_in_vectors(case, 4)  # what its copies take at least
     if t.w.dtype.itemsize != 4:
         raise Unsupported("weights in f32 only")
     eps = case.number("eps")
