@@ -172,11 +172,11 @@ template <class T, i64 row_length, int row_step, bool in_registers, bool at_any_
     // Access k; `beyond` stands for elements that the row does not have.
     template <class E> DEVICE Pack<E, step> take(const E* row, int k, int column, E beyond = E{}) {
         if constexpr (cut) {
-            Pack<E, step> p = pack(load<step>(row + column)); // what sticks out lies in the same 16 bytes
+            Pack<E, step> p = load_pack<step>(row + column); // what sticks out lies in the same 16 bytes
             if (!inside(k)) keep_row(p, column, beyond);
             return p;
         }
-        if (whole(k, column)) return pack(load<step>(row + column));
+        if (whole(k, column)) return load_pack<step>(row + column);
         Vec<E, step> v;
 #pragma unroll
         for (int i = 0; i < step; i++) v.v[i] = column + i < length ? row[column + i] : beyond;
@@ -232,9 +232,9 @@ template <class L, class E> struct Row {
     }
     __device__ __forceinline__ void set(int k, const Vec<E, L::step>& v) { held[k] = pack(v); }
     // To be called between two passes: the compiler converts again what it would otherwise keep in both formats, in
-    // twice the registers.
+    // twice the registers. Of few elements it may keep both.
     __device__ __forceinline__ void convert_again() {
-        if constexpr (L::resident && sizeof(E) < sizeof(acc_t)) L::each([&](int k, int) { forget(held[k].w); });
+        if constexpr (L::resident && sizeof(E) < sizeof(acc_t) && L::count * L::step > 16) L::each([&](int k, int) { forget(held[k].w); });
     }
 };
 
@@ -253,30 +253,25 @@ template <class E> DEVICE constexpr int row_step(int memory, i64 length) {
     return bytes / (int)sizeof(E);
 }
 
-// Rows of E, `inputs` of them at a time. Those of up to 2 KB go to warps or parts of warps; a longer one to a block of
-// `block` threads, or to a cluster of `blocks`. `ahead`: short rows are loaded while those before them are summed.
-// `early`: weights are loaded with the row, not when its sum is known.
-template <class E, i64 length, int inputs, int block, int blocks, bool early, bool ahead> struct RowKernel {
+// Rows of E, `inputs` of them at a time. Short ones go to `lanes` threads of a warp each, which load `batch` of them
+// before they sum the first; without a batch, a row has a block of `block` threads, or a cluster of `blocks`. `early`:
+// weights are loaded with the row, not when its sum is known.
+template <class E, i64 length, int inputs, int block, int blocks, int lanes, int batch, bool early> struct RowKernel {
     static constexpr i64 bytes = length * sizeof(E);
-    static constexpr bool many = bytes <= 2048, aligned = rows_aligned<E>(MEMORY, length);
+    static constexpr bool aligned = rows_aligned<E>(MEMORY, length);
     // Elements of 16 bits cost more to sort out than wide loads save: softmax of 4097 columns took three times as long.
     static constexpr bool cut = !aligned && MEMORY == 0 && sizeof(E) >= 4 && bytes >= 64;
     static constexpr int step = cut ? 16 / sizeof(E) : row_step<E>(MEMORY, length), access = step * (int)sizeof(E);
-    // Short rows: 64 bytes to a thread, but 128 bytes side by side, unless there are no more.
-    static constexpr int narrow = access == 16 ? 8 : access == 8 ? 16 : 32;
-    static constexpr int least = up_to_pow2(ceil_div(bytes * inputs, 64));
-    static constexpr int wanted = least < narrow ? narrow : least, most = up_to_pow2(ceil_div(length, step));
-    static constexpr int per = !many ? block : wanted < most ? (wanted < 32 ? wanted : 32) : (most < 32 ? most : 32);
     static constexpr int threads = block, budget = threads > 512 ? 32 : 64;
-    using Team = ::Team<per, threads, blocks>;
-    // Registers that hold the rows, if they do.
+    using Team = ::Team<(batch ? lanes : block), threads, blocks>;
+    // Registers that hold a row, if they do.
     static constexpr i64 accesses = ceil_div(ceil_div(length + cut * (step - 1), step), Team::per);
     static constexpr i64 registers = accesses * inputs * ceil_div(access, 4);
     using Layout = ::Layout<Team, length, step, registers <= budget, cut>;
 
     // A vector of weights for the columns.
-    template <class W> static constexpr bool hold = Layout::resident && !cut && (early || ahead) &&
-        registers * (ahead ? 2 : 1) + accesses * ceil_div(step * (i64)sizeof(W), 4) <= budget;
+    template <class W> static constexpr bool hold = Layout::resident && !cut && (early || batch > 1) &&
+        registers * (batch > 1 ? batch : 1) + accesses * ceil_div(step * (i64)sizeof(W), 4) <= budget;
     template <class W> struct Weights : Row<::Layout<Team, length, step, hold<W>>, W> {
         using Base = Row<::Layout<Team, length, step, hold<W>>, W>;
         using Base::Base;
@@ -291,21 +286,18 @@ template <class E, i64 length, int inputs, int block, int blocks, bool early, bo
     // lanes of a warp reduce together; those without a row get the last one and must not write.
     template <class Load, class F> DEVICE void each(i64 m, Load load, F f) {
         if constexpr (blocks > 1) cluster_begin();
-        if constexpr (!many) {
-            auto rows = load((i64)blockIdx.x / blocks);
-            f(rows, (i64)blockIdx.x / blocks, true);
+        if constexpr (batch == 0) {
+            i64 row = (i64)blockIdx.x / blocks;
+            auto held = load(row);
+            f(held, row, true);
         } else {
-            i64 first = (i64)blockIdx.x * Team::rows, stride = (i64)gridDim.x * Team::rows;
-            i64 row = first + Team::index();
-            auto now = load(row < m ? row : m - 1);
-            while (first < m) {
-                auto next = now;
-                if (ahead && row + stride < m) next = load(row + stride);
-                f(now, row < m ? row : m - 1, row < m);
-                first += stride, row += stride;
-                if (!ahead && first < m) next = load(row < m ? row : m - 1);
-                now = next;
-            }
+            auto row = [&](int i) { return ((i64)blockIdx.x * batch + i) * Team::rows + Team::index(); };
+            auto there = [&](int i) { return row(i) < m ? row(i) : m - 1; };
+            decltype(load(m)) held[batch];
+#pragma unroll
+            for (int i = 0; i < batch; i++) held[i] = load(there(i));
+#pragma unroll
+            for (int i = 0; i < batch; i++) f(held[i], there(i), row(i) < m);
         }
     }
 };
@@ -314,7 +306,16 @@ template <class E, i64 length, int inputs, int block, int blocks, bool early, bo
 
 template <int n> struct Constant { static constexpr int value = n; };
 
+// 1 / sqrt(v) to the last bit or two: one step of Newton's, without the branches of a division and of a root.
+#ifndef KMARK_EMULATE
+DEVICE float inverse_root(float v) {
+    float r;
+    asm("rsqrt.approx.f32 %0, %1;" : "=f"(r) : "f"(v));
+    return fmaf(r, 0.5f - 0.5f * v * r * r, r);
+}
+#else
 DEVICE float inverse_root(float v) { return 1.0f / sqrtf(v); }
+#endif
 DEVICE double inverse_root(double v) { return 1.0 / sqrt(v); }
 
 template <class A> DEVICE A minus_infinity() { return (A)double_of(0xfff0000000000000ull); }
@@ -334,6 +335,37 @@ template <class E> struct Exp {
 
 // A maximum that is below all elements, but finite: no difference of infinities arises.
 template <class A> DEVICE A no_maximum() { return sizeof(A) == 4 ? (A)-2e38 : (A)-1e308; }
+
+// The larger of each half, where a register holds two elements.
+#ifndef KMARK_EMULATE
+DEVICE u32 max_halves(u32 a, u32 b, bf16) { u32 c; asm("max.bf16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b)); return c; }
+DEVICE u32 max_halves(u32 a, u32 b, f16) { u32 c; asm("max.f16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b)); return c; }
+#else
+template <class E> DEVICE u32 max_halves(u32 a, u32 b, E) {
+    auto larger = [](u16 a, u16 b) { return up(E{a}) > up(E{b}) ? a : b; };
+    return larger((u16)a, (u16)b) | (u32)larger((u16)(a >> 16), (u16)(b >> 16)) << 16;
+}
+#endif
+// A thread's largest element of a row in registers, or no_maximum.
+template <class L, class E> DEVICE acc_t largest(const Row<L, E>& x) {
+    acc_t top = no_maximum<acc_t>();
+    if constexpr (sizeof(E) == 2 && L::step > 1) {
+        u32 low = down<E>(minus_infinity<acc_t>()).bits * 0x10001u, tops[2] = {low, low};
+        x.each([&](int k, int) {
+#pragma unroll
+            for (int i = 0; i < L::step / 2; i++) tops[i % 2] = max_halves(tops[i % 2], x.held[k].w[i], E{});
+        });
+        u32 both = max_halves(tops[0], tops[1], E{});
+        top = Max::of(top, Max::of((acc_t)up(E{(u16)both}), (acc_t)up(E{(u16)(both >> 16)})));
+    } else {
+        x.each([&](int k, int column) {
+            auto v = x.at(k, column);
+#pragma unroll
+            for (int i = 0; i < L::step; i++) top = Max::of(top, (acc_t)up(v.v[i]));
+        });
+    }
+    return top;
+}
 
 // From each thread's maximum and its sums of weights, those of the row. One exchange.
 template <class E, class T, int count> DEVICE void team_weigh(acc_t& top, acc_t (&sums)[count], int slot) {

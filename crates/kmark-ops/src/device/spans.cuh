@@ -35,7 +35,12 @@ template <class T> struct Pack<T, 1> {
 };
 template <class T, int V> DEVICE Vec<T, V> unpack(const Pack<T, V>& p) {
     Vec<T, V> v;
-    memcpy(&v, &p, sizeof v);
+    if constexpr (V > 1 && sizeof(T) == 2) { // so that the upper half becomes a float with one instruction
+#pragma unroll
+        for (int i = 0; i < V; i++) v.v[i].bits = (u16)(p.w[i / 2] >> i % 2 * 16);
+    } else {
+        memcpy(&v, &p, sizeof v);
+    }
     return v;
 }
 template <class T, int V> DEVICE Pack<T, V> pack(const Vec<T, V>& v) {
@@ -44,6 +49,7 @@ template <class T, int V> DEVICE Pack<T, V> pack(const Vec<T, V>& v) {
     return p;
 }
 
+template <int V, class T> DEVICE Pack<T, V> load_pack(const T* from) { return *reinterpret_cast<const Pack<T, V>*>(from); }
 template <int V, class T> DEVICE Pack<T, V> load_once(const T* from) {
     if constexpr (V * sizeof(T) == 16) {
         Pack<T, V> p;

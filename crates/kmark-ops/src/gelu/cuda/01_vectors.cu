@@ -2,11 +2,11 @@
 // exponential and eight multiply-adds, few enough for the memory to be the limit.
 // kmark: constants m,n
 // kmark: let LANES = 16/size
-// kmark: let V = m*n<=sms*1024?min(2,LANES):LANES
+// kmark: let V = m*n<=sms*1024?min(4,LANES):LANES
 // kmark: let LEAD = memory.unaligned&&V>1
 // kmark: let JOINED = m==1||!memory.strided
 // kmark: let VECTORS = JOINED?ceil(m*n+LEAD,V):m*ceil(n+LEAD,V)
-// kmark: let THREADS = 128
+// kmark: let THREADS = 256
 // kmark: kernel gelu grid=ceil(VECTORS,THREADS) block=THREADS
 #include "fast_exp.cuh"
 #include "map.cuh"

@@ -8,12 +8,12 @@
 // kmark: let BLOCKS = scale.block
 // kmark: let ACROSS = layout.nn
 // kmark: let BK = 128/size
-// kmark: let GROUPS = m>64?2:1
+// kmark: let GROUPS = m>64&&ceil(n,128)*3>sms&&(k*size>4096||n>64*sms)?2:1
 // kmark: let DEEP = 1
 // kmark: let TILES = ceil(n,64*GROUPS)
 // kmark: let ONCE = sms-sms/32
 // kmark: let IDLE = TILES*2>ONCE&&TILES*4<ONCE*3
-// kmark: let PER_SM = FP8?min(m>64?2:m>32?3:4,max(ceil(TILES,sms),IDLE?2:1)):TILES>sms?2:1
+// kmark: let PER_SM = FP8?min(m>64?2:m>32?3:4,max(ceil(TILES,sms),IDLE?2:1)):TILES>sms*2&&m<=64?4:TILES>sms?2:1
 // kmark: let SETS = m>64||BLOCKS&&m>48&&PER_SM>2?1:2
 // kmark: let H = FP8&&m>64&&PER_SM>1?(m>96?4:2):1
 // kmark: let M = ceil(m,16*H)*16*H

@@ -5,15 +5,22 @@
 // kmark: constants n
 // kmark: let ROW = n*size
 // kmark: let FEW = m*ROW<=sms*32768
-// kmark: let BLOCKS = min(max_cluster,FEW?(ROW<=32768?1:8):ROW<=65536?1:ROW<=131072?2:8)
-// kmark: let SHARE = ROW<=32768?(m*ROW<=16777216||ROW<=8192?32:64):FEW?64:128
-// kmark: let THREADS = ROW<=2048?128:min(1024,ceil(ROW,BLOCKS*SHARE*32)*32)
-// kmark: let AHEAD = ROW>2048||FEW||ROW%16>0?0:ROW<=128?8:5
-// kmark: let FIT = AHEAD?AHEAD:BLOCKS>1?max(1,(SHARE==128?768:1024)/THREADS):1
-// kmark: kernel ln_rows grid=ROW<=2048?min(ceil(m,4),sms*(AHEAD?AHEAD:16)):m*BLOCKS block=THREADS cluster=BLOCKS
+// kmark: let MID = m*ROW<=sms*131072
+// kmark: let ACCESS = memory.unaligned?size:ROW%16==0||size>3&&memory.dense&&ROW>=64?16:ROW%8==0?8:ROW%4==0?4:size
+// kmark: let FITS = ceil(ROW,ACCESS)
+// kmark: let LANES = FITS<=2?FITS:FITS<=4?4:FITS<=8||ACCESS==16&&ROW<=512?8:FITS<=16||ACCESS==16&&ROW<=1024?16:32
+// kmark: let WHOLE = ROW>2048||ROW>=1024&&m<=sms
+// kmark: let BATCH = WHOLE?0:FEW?1:2
+// kmark: let WIDEST = max_cluster>1&&max_shared>=200000?16:max_cluster
+// kmark: let BLOCKS = ROW<=32768?1:min(WIDEST,FEW&&ROW>=131072?16:MID||ROW>131072?8:ROW<=65536?1:2)
+// kmark: let SHARE = ROW<=2048?(ACCESS<16?4:16):ROW<=32768?(FEW?(ROW<=8192?16:32):ROW<8192||ROW==8192&&!MID?32:64):FEW||MID&&ROW<=131072?64:128
+// kmark: let EARLY = SHARE<128&&(FEW||MID&&ROW>=8192)
+// kmark: let THREADS = WHOLE?min(1024,ceil(ROW,BLOCKS*SHARE*32)*32):128
+// kmark: let FIT = WHOLE?max(1,1024/THREADS):1
+// kmark: kernel ln_rows grid=WHOLE?m*BLOCKS:ceil(m,THREADS/LANES*BATCH) block=THREADS cluster=BLOCKS
 #include "rows.cuh"
 
-using Rows = RowKernel<x_t, N, 1, THREADS, BLOCKS, FEW, AHEAD != 0>;
+using Rows = RowKernel<x_t, N, 1, THREADS, BLOCKS, LANES, BATCH, EARLY != 0>;
 using L = Rows::Layout;
 
 KERNEL __launch_bounds__(THREADS, FIT) ln_rows(const __grid_constant__ Args a) {

@@ -4,15 +4,21 @@
 // kmark: constants n
 // kmark: let ROW = n*size
 // kmark: let FEW = m*ROW<=sms*32768
-// kmark: let BLOCKS = min(max_cluster,FEW?(ROW<=32768?1:8):ROW<=32768?1:ROW<=65536?4:8)
-// kmark: let SHARE = ROW<=32768?(FEW?32:64):64
-// kmark: let THREADS = ROW<=2048?128:min(1024,ceil(ROW,BLOCKS*SHARE*32)*32)
-// kmark: let AHEAD = ROW>2048||FEW||ROW%16>0?0:ROW<=128?8:ROW*2>2048?0:5
-// kmark: let FIT = AHEAD?AHEAD:BLOCKS>1?max(1,(SHARE==128?768:1024)/THREADS):1
-// kmark: kernel dx_rows grid=ROW<=2048?min(ceil(m,4),sms*(AHEAD?AHEAD:16)):m*BLOCKS block=THREADS cluster=BLOCKS
+// kmark: let MID = m*ROW<=sms*131072
+// kmark: let ACCESS = memory.unaligned?size:ROW%16==0||size>3&&memory.dense&&ROW>=64?16:ROW%8==0?8:ROW%4==0?4:size
+// kmark: let FITS = ceil(ROW,ACCESS)
+// kmark: let LANES = FITS<=2?FITS:FITS<=4?4:FITS<=8||ACCESS==16&&ROW*2<=512?8:FITS<=16||ACCESS==16&&ROW*2<=1024?16:32
+// kmark: let WHOLE = ROW>2048||ROW>=1024&&m<=sms*4
+// kmark: let BATCH = WHOLE?0:FEW?1:2
+// kmark: let WIDEST = max_cluster>1&&max_shared>=200000?16:max_cluster
+// kmark: let BLOCKS = ROW<=32768?1:min(WIDEST,ROW<131072||ROW==131072&&!FEW?8:16)
+// kmark: let SHARE = ROW<=2048?(ACCESS<16?4:16):ROW<=32768&&(FEW||ROW<8192)?32:64
+// kmark: let THREADS = WHOLE?min(1024,ceil(ROW,BLOCKS*SHARE*32)*32):128
+// kmark: let FIT = WHOLE?max(1,1024/THREADS):1
+// kmark: kernel dx_rows grid=WHOLE?m*BLOCKS:ceil(m,THREADS/LANES*BATCH) block=THREADS cluster=BLOCKS
 #include "rows.cuh"
 
-using Rows = RowKernel<y_t, N, 2, THREADS, BLOCKS, FEW, AHEAD != 0>;
+using Rows = RowKernel<y_t, N, 2, THREADS, BLOCKS, LANES, BATCH, false>;
 using L = Rows::Layout;
 
 struct Held {

@@ -5,15 +5,21 @@
 // kmark: constants n
 // kmark: let ROW = n*size
 // kmark: let FEW = m*ROW<=sms*32768
-// kmark: let BLOCKS = min(max_cluster,FEW?(ROW<=32768?1:8):ROW<=32768?1:ROW<=65536||ROW>262144?4:8)
-// kmark: let SHARE = ROW<=32768?(FEW?32:64):64
-// kmark: let THREADS = ROW<=2048?128:min(1024,ceil(ROW,BLOCKS*SHARE*32)*32)
-// kmark: let AHEAD = ROW>2048||FEW||ROW%16>0?0:ROW<=128?8:ROW*2>2048?0:5
-// kmark: let FIT = AHEAD?AHEAD:BLOCKS>1?max(1,(SHARE==128?768:1024)/THREADS):1
-// kmark: kernel dx_rows grid=ROW<=2048?min(ceil(m,4),sms*(AHEAD?AHEAD:16)):m*BLOCKS block=THREADS cluster=BLOCKS
+// kmark: let MID = m*ROW<=sms*131072
+// kmark: let ACCESS = memory.unaligned?size:ROW%16==0||size>3&&memory.dense&&ROW>=64?16:ROW%8==0?8:ROW%4==0?4:size
+// kmark: let FITS = ceil(ROW,ACCESS)
+// kmark: let LANES = FITS<=2?FITS:FITS<=4?4:FITS<=8||ACCESS==16&&ROW*2<=512?8:FITS<=16||ACCESS==16&&ROW*2<=1024?16:32
+// kmark: let WHOLE = ROW>2048||ROW>=1024&&m<=sms
+// kmark: let BATCH = WHOLE?0:FEW||ROW<=1024?1:2
+// kmark: let WIDEST = max_cluster>1&&max_shared>=200000?16:max_cluster
+// kmark: let BLOCKS = ROW<=32768?1:min(WIDEST,FEW?(ROW<131072?8:16):ROW>262144?4:8)
+// kmark: let SHARE = ROW<=2048?(ACCESS<16?4:16):ROW<=32768?(FEW||ROW<=8192||ROW>24576&&!MID?32:64):FEW&&ROW<=262144?32:ROW>262144&&!FEW?128:64
+// kmark: let THREADS = WHOLE?min(1024,ceil(ROW,BLOCKS*SHARE*32)*32):128
+// kmark: let FIT = WHOLE&&!FEW&&ROW>65536&&SHARE==64?max(1,1024/THREADS):1
+// kmark: kernel dx_rows grid=WHOLE?m*BLOCKS:ceil(m,THREADS/LANES*BATCH) block=THREADS cluster=BLOCKS
 #include "rows.cuh"
 
-using Rows = RowKernel<x_t, N, 2, THREADS, BLOCKS, FEW, AHEAD != 0>;
+using Rows = RowKernel<x_t, N, 2, THREADS, BLOCKS, LANES, BATCH, false>;
 using L = Rows::Layout;
 
 struct Held {
@@ -22,22 +28,24 @@ struct Held {
 };
 
 KERNEL __launch_bounds__(THREADS, FIT) dx_rows(const __grid_constant__ Args a) {
-    // Weights take the place of the elements where they have the same type.
-    constexpr bool keep = L::resident && is<x_t, acc_t>;
+    // Weights are computed once where there are registers for them: they take the place of elements of the same type.
+    constexpr bool keep = L::resident && (is<x_t, acc_t> || L::count * L::step <= (FEW || ROW <= 32768 ? 32 : 0));
     auto load = [&](i64 row) {
         return Held{Row<L, x_t>(a.x.row(row), down<x_t>(minus_infinity<acc_t>())), Row<L, dy_t>(a.dy.row(row))};
     };
     Rows::each(a.m, load, [&](Held& held, i64 row, bool live) {
         Row<L, x_t>& x = held.x;
         Row<L, dy_t>& dy = held.dy;
-        acc_t top = no_maximum<acc_t>(), sums[2] = {0, 0};
-        x.each([&](int k, int column) {
-            auto v = x.at(k, column);
-            acc_t old = top;
-#pragma unroll
-            for (int i = 0; i < L::step; i++) top = Max::of(top, (acc_t)up(v.v[i]));
-            if constexpr (!L::resident) {
+        acc_t top = no_maximum<acc_t>(), sums[2] = {0, 0}, kept[keep ? L::count : 1][L::step];
+        if constexpr (L::resident) {
+            top = largest(x);
+        } else {
+            x.each([&](int k, int column) {
+                auto v = x.at(k, column);
                 auto d = dy.at(k, column);
+                acc_t old = top;
+#pragma unroll
+                for (int i = 0; i < L::step; i++) top = Max::of(top, (acc_t)up(v.v[i]));
                 if (top > old) {
                     acc_t shrink = Exp<x_t>(top).again(Exp<x_t>(old));
                     sums[0] *= shrink, sums[1] *= shrink;
@@ -48,11 +56,10 @@ KERNEL __launch_bounds__(THREADS, FIT) dx_rows(const __grid_constant__ Args a) {
                     sums[0] += e;
                     sums[1] += e * up(d.v[i]);
                 }
-            }
-        });
+            });
+        }
         Exp<x_t> mine(top);
         if constexpr (L::resident) {
-            x.convert_again();
             x.each([&](int k, int column) {
                 auto v = x.at(k, column);
                 auto d = dy.at(k, column);
@@ -61,9 +68,8 @@ KERNEL __launch_bounds__(THREADS, FIT) dx_rows(const __grid_constant__ Args a) {
                     acc_t e = mine(up(v.v[i]));
                     sums[0] += e;
                     sums[1] += e * up(d.v[i]);
-                    if (keep) v.v[i] = down<x_t>(e);
+                    if (keep) kept[k][i] = e;
                 }
-                if (keep) x.set(k, v);
             });
         }
         team_weigh<x_t, L::Team>(top, sums, 0);
@@ -78,7 +84,7 @@ KERNEL __launch_bounds__(THREADS, FIT) dx_rows(const __grid_constant__ Args a) {
             Vec<dx_t, L::step> dx;
 #pragma unroll
             for (int i = 0; i < L::step; i++) {
-                acc_t e = keep ? up(v.v[i]) : weight(up(v.v[i]));
+                acc_t e = keep ? kept[k][i] : weight(up(v.v[i]));
                 dx.v[i] = down<dx_t>(e * scale * (up(d.v[i]) - dot));
             }
             L::put(a.dx.row(row), k, column, dx);
