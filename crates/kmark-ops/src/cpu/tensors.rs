@@ -2,7 +2,7 @@
 
 use super::ahead::Ahead;
 use super::elem::{Real, narrow, widen};
-use super::rows::{exp, exp_sum, map, max, sum};
+use super::rows::{exp, exp_sum, map, max, powers_sum};
 use bytemuck::{cast_slice, cast_slice_mut};
 use kmark_core::dtype::DType;
 use kmark_core::tensor::{Role, TensorSpec};
@@ -130,7 +130,7 @@ impl<'a, A: Real> In<'a, A> {
         for at in (0..self.n).step_by(PIECE) {
             let (wide, _) = self.piece(row, at, PIECE.min(self.n - at));
             let raised = highest.larger(max(wide));
-            total = total * exp(highest - raised) + sum(wide, |v| exp(v - raised));
+            total = total * exp(highest - raised) + powers_sum(wide, raised);
             highest = raised;
         }
         (highest, total)
