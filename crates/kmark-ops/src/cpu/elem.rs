@@ -129,6 +129,17 @@ fn widen_f32(dtype: DType, bytes: &[u8], dst: &mut [f32]) {
     )
 }
 
+/// The same inside of a vectorised loop over rows: for bf16, which takes next to nothing, without the call, which would
+/// take longer than a short row.
+#[inline(always)]
+pub fn widen_here<A: Real>(dtype: DType, bytes: &[u8], dst: &mut [A]) {
+    if dtype == DType::Bf16 && A::DTYPE == DType::F32 {
+        each(cast_slice_mut(dst), cast_slice(bytes), widen_bf16);
+    } else {
+        widen(dtype, bytes, dst);
+    }
+}
+
 #[inline(always)]
 fn each<S: Copy, D>(dst: &mut [D], src: &[S], f: impl Fn(S) -> D) {
     dst.iter_mut().zip(src).for_each(|(d, s)| *d = f(*s));
@@ -142,6 +153,16 @@ pub fn narrow<A: Real>(dtype: DType, src: &[A], bytes: &mut [u8]) {
     match A::DTYPE {
         DType::F32 => narrow_f32(dtype, cast_slice(src), bytes),
         _ => dtype.encode(cast_slice(src), bytes),
+    }
+}
+
+/// The same inside of a vectorised loop over rows.
+#[inline(always)]
+pub fn narrow_here<A: Real>(dtype: DType, src: &[A], bytes: &mut [u8]) {
+    if dtype == DType::Bf16 && A::DTYPE == DType::F32 {
+        each(cast_slice_mut(bytes), cast_slice(src), round_bf16);
+    } else {
+        narrow(dtype, src, bytes);
     }
 }
 

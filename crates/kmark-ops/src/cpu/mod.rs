@@ -6,6 +6,7 @@ pub mod attention;
 mod elem;
 mod jobs;
 mod product;
+mod room;
 mod rows;
 mod rowwise;
 mod short;
@@ -19,9 +20,10 @@ pub use kmark_core::case::Case;
 pub use kmark_device::Launch;
 pub use kmark_device::buffer::{Buffer, Buffers};
 pub use product::{Scales, Side, round_rows};
+pub use room::Room;
 pub use rows::{exp, max, max_of, rms_rstd, sigmoid, sum, sum2};
 pub use rowwise::{Job, RowKernel, Rowwise, by_rows};
-pub use tensors::{In, Out, PIECE, Room, streams};
+pub use tensors::{In, Out, PIECE, streams};
 
 use crate::plain::{Plain, plainly};
 use kmark_core::op::Op;
@@ -69,6 +71,7 @@ const SHARED: &[&str] = &[
     include_str!("jobs.rs"),
     include_str!("mod.rs"),
     include_str!("product.rs"),
+    include_str!("room.rs"),
     include_str!("rows.rs"),
     include_str!("rowwise.rs"),
     include_str!("short.rs"),

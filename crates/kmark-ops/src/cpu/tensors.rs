@@ -1,8 +1,9 @@
 //! Tensors by rows: widened on the way in, rounded on the way out. Outputs too large for the cache go past it.
 
 use super::ahead::Ahead;
-use super::elem::{Real, narrow, widen};
-use super::rows::{exp, exp_sum, map, max, sum};
+use super::elem::{Real, narrow, narrow_here, widen_here};
+use super::room::Room;
+use super::rows::{exp, exp_sum, map, max, powers_sum};
 use bytemuck::{cast_slice, cast_slice_mut};
 use kmark_core::dtype::DType;
 use kmark_core::tensor::{Role, TensorSpec};
@@ -30,27 +31,6 @@ pub fn per_row(spec: &TensorSpec) -> usize {
 /// Elements of a row.
 fn width(spec: &TensorSpec) -> usize {
     if spec.shape.len() == 1 { 1 } else { spec.row_len() }
-}
-
-/// Room for accumulators that starts on a cache line: vectors that lie across two take twice as long.
-#[derive(Clone)]
-pub struct Room<A>(Vec<A>);
-
-impl<A: Real> Room<A> {
-    pub fn new() -> Room<A> {
-        Room(Vec::new())
-    }
-
-    /// So many of them, whatever they hold.
-    #[inline(always)]
-    pub fn get(&mut self, len: usize) -> &mut [A] {
-        let line = 64 / size_of::<A>();
-        if self.0.len() < len + line {
-            self.0 = vec![A::ZERO; len + line];
-        }
-        let start = self.0.as_ptr().align_offset(64).min(line);
-        &mut self.0[start..start + len]
-    }
 }
 
 /// A tensor from the first row of a job on, to its end.
@@ -98,6 +78,7 @@ impl<'a, A: Real> In<'a, A> {
     }
 
     /// One element.
+    #[inline(always)]
     pub fn at(&mut self, row: usize, column: usize) -> A {
         self.wide(row * self.per_row + column, 1)[0]
     }
@@ -110,7 +91,7 @@ impl<'a, A: Real> In<'a, A> {
             return cast_slice(bytes);
         }
         let wide = self.wide.get(len);
-        widen(self.dtype, bytes, wide);
+        widen_here(self.dtype, bytes, wide);
         wide
     }
 
@@ -130,7 +111,7 @@ impl<'a, A: Real> In<'a, A> {
         for at in (0..self.n).step_by(PIECE) {
             let (wide, _) = self.piece(row, at, PIECE.min(self.n - at));
             let raised = highest.larger(max(wide));
-            total = total * exp(highest - raised) + sum(wide, |v| exp(v - raised));
+            total = total * exp(highest - raised) + powers_sum(wide, raised);
             highest = raised;
         }
         (highest, total)
@@ -143,7 +124,7 @@ impl<'a, A: Real> In<'a, A> {
         if self.dtype == A::DTYPE {
             return exp_sum::<A, false>(cast_slice(bytes), next, powers);
         }
-        widen(self.dtype, bytes, powers);
+        widen_here(self.dtype, bytes, powers);
         exp_sum::<A, true>(&[], next, powers)
     }
 }
@@ -209,7 +190,7 @@ impl<'a, A: Real> Out<'a, A> {
                 self.rounded.resize(CHUNK, 0);
                 stream(self.dtype, &wide[..now], dst, &mut self.rounded, next.part(done, now));
             } else if !direct {
-                narrow(self.dtype, &wide[..now], dst);
+                narrow_here(self.dtype, &wide[..now], dst);
             }
             done += now;
         }
@@ -223,16 +204,18 @@ impl<'a, A: Real> Out<'a, A> {
     }
 
     /// One element.
+    #[inline(always)]
     pub fn put(&mut self, row: usize, column: usize, value: A) {
         let (size, start) = (self.dtype.size(), row * self.per_row + column);
-        narrow(self.dtype, &[value], &mut self.bytes[start * size..(start + 1) * size]);
+        narrow_here(self.dtype, &[value], &mut self.bytes[start * size..(start + 1) * size]);
     }
 
     /// `len` elements from column `at` of a row on as they are now, widened.
+    #[inline(always)]
     pub fn load(&mut self, row: usize, at: usize, len: usize) -> &[A] {
         let (size, start) = (self.dtype.size(), row * self.per_row + at);
         let wide = self.wide.get(len);
-        widen(self.dtype, &self.bytes[start * size..(start + len) * size], wide);
+        widen_here(self.dtype, &self.bytes[start * size..(start + len) * size], wide);
         wide
     }
 }
