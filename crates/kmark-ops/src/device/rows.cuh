@@ -234,7 +234,7 @@ template <class L, class E> struct Row {
     // To be called between two passes: the compiler converts again what it would otherwise keep in both formats, in
     // twice the registers. Of few elements it may keep both.
     __device__ __forceinline__ void convert_again() {
-        if constexpr (L::resident && sizeof(E) < sizeof(acc_t) && L::count * L::step > 16) L::each([&](int k, int) { forget(held[k].w); });
+        if constexpr (L::resident && sizeof(E) < sizeof(acc_t) && L::count * L::step > 8) L::each([&](int k, int) { forget(held[k].w); });
     }
 };
 

@@ -10,7 +10,7 @@
 // kmark: let FITS = ceil(ROW,ACCESS)
 // kmark: let LANES = FITS<=2?FITS:FITS<=4?4:FITS<=8||ACCESS==16&&ROW*2<=512?8:FITS<=16||ACCESS==16&&ROW*2<=1024?16:32
 // kmark: let WHOLE = ROW>2048||ROW>=1024&&m<=sms*4
-// kmark: let BATCH = WHOLE?0:FEW?1:2
+// kmark: let BATCH = WHOLE?0:FEW||ROW>768?1:2
 // kmark: let WIDEST = max_cluster>1&&max_shared>=200000?16:max_cluster
 // kmark: let BLOCKS = ROW<=32768?1:min(WIDEST,ROW<131072||ROW==131072&&!FEW?8:16)
 // kmark: let SHARE = ROW<=2048?(ACCESS<16?4:16):ROW<=32768?(FEW||ROW<8192||ACCESS<16?32:64):FEW&&ROW<=524288?32:64
@@ -53,11 +53,13 @@ KERNEL __launch_bounds__(THREADS, FIT) add_rows(const __grid_constant__ Args a) 
         x.each([&](int k, int column) {
             auto v = x.at(k, column);
             auto r = residual.at(k, column);
+            acc_t sums[L::step];
+#pragma unroll
+            for (int i = 0; i < L::step; i++) sums[i] = up(v.v[i]) + up(r.v[i]);
+            v = unpack(round_all<x_t>(sums));
 #pragma unroll
             for (int i = 0; i < L::step; i++) {
-                acc_t sum = up(v.v[i]) + up(r.v[i]);
-                v.v[i] = down<x_t>(sum);
-                if constexpr (rounds) sum = up(v.v[i]);
+                acc_t sum = rounds ? (acc_t)up(v.v[i]) : sums[i];
                 squares += sum * sum;
             }
             if (live && early) L::put(z.row(row), k, column, v);

@@ -10,7 +10,7 @@
 // kmark: let FITS = ceil(ROW,ACCESS)
 // kmark: let LANES = FITS<=2?FITS:FITS<=4?4:FITS<=8||ACCESS==16&&ROW<=512?8:FITS<=16||ACCESS==16&&ROW<=1024?16:32
 // kmark: let WHOLE = ROW>2048||ROW>=1024&&m<=sms
-// kmark: let BATCH = WHOLE?0:FEW?1:2
+// kmark: let BATCH = WHOLE?0:FEW||ROW>768?1:2
 // kmark: let WIDEST = max_cluster>1&&max_shared>=200000?16:max_cluster
 // kmark: let BLOCKS = ROW<=32768?1:min(WIDEST,FEW&&ROW>=131072?16:MID||ROW>131072?8:ROW<=65536?1:2)
 // kmark: let SHARE = ROW<=2048?(ACCESS<16?4:16):ROW<=32768?(FEW?(ROW<=8192?16:32):ROW<8192||ROW==8192&&!MID?32:64):FEW||MID&&ROW<=131072?64:128

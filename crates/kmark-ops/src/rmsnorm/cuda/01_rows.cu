@@ -9,10 +9,10 @@
 // kmark: let FITS = ceil(ROW,ACCESS)
 // kmark: let LANES = FITS<=2?FITS:FITS<=4?4:FITS<=8||ACCESS==16&&ROW<=512?8:FITS<=16||ACCESS==16&&ROW<=1024?16:32
 // kmark: let WHOLE = ROW>2048||ROW>=1024&&m<=sms
-// kmark: let BATCH = WHOLE?0:FEW?1:2
+// kmark: let BATCH = WHOLE?0:FEW||ROW>768?1:2
 // kmark: let WIDEST = max_cluster>1&&max_shared>=200000?16:max_cluster
-// kmark: let BLOCKS = ROW<=32768?1:min(WIDEST,FEW&&ROW>=131072?16:8)
-// kmark: let SHARE = ROW<=2048?(ACCESS<16?4:16):ROW<=32768?(FEW||ROW<8192||ROW<=16384&&!MID?32:64):ROW>131072&&!FEW?128:64
+// kmark: let BLOCKS = ROW<=32768?1:min(WIDEST,FEW&&ROW>=131072?16:MID||ROW>65536?8:1)
+// kmark: let SHARE = ROW<=2048?(ACCESS<16?4:16):ROW<=32768?(FEW||ROW<8192||ROW<=16384&&!MID?32:64):!FEW&&(ROW>131072||!MID&&ROW<=65536)?128:64
 // kmark: let EARLY = SHARE<128&&(ROW>32768||MID)
 // kmark: let THREADS = WHOLE?min(1024,ceil(ROW,BLOCKS*SHARE*32)*32):128
 // kmark: let FIT = WHOLE?max(1,1024/THREADS):1

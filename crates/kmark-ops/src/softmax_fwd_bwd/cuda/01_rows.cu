@@ -12,7 +12,7 @@
 // kmark: let WHOLE = ROW>2048||ROW>=1024&&m<=sms
 // kmark: let BATCH = WHOLE?0:FEW||ROW<=1024?1:2
 // kmark: let WIDEST = max_cluster>1&&max_shared>=200000?16:max_cluster
-// kmark: let BLOCKS = ROW<=32768?1:min(WIDEST,FEW?(ROW<131072?8:16):ROW>262144?4:8)
+// kmark: let BLOCKS = ROW<=32768?1:min(WIDEST,FEW?(ROW<131072?8:16):ROW>262144||size>2&&ROW<=65536?4:8)
 // kmark: let SHARE = ROW<=2048?(ACCESS<16?4:16):ROW<=32768?(FEW||ROW<=8192||ROW>24576&&!MID?32:64):FEW&&ROW<=262144?32:ROW>262144&&!FEW?128:64
 // kmark: let THREADS = WHOLE?min(1024,ceil(ROW,BLOCKS*SHARE*32)*32):128
 // kmark: let FIT = WHOLE&&!FEW&&ROW>65536&&SHARE==64?max(1,1024/THREADS):1
