@@ -1,5 +1,6 @@
 //! The tool as its users meet it: the real binary, real workers, real files.
 
+mod architectures;
 mod bad_input;
 mod baselines;
 mod cheats;

@@ -1,0 +1,132 @@
+//! Every kernel and oracle by the real compiler, for every architecture. Takes longer than all other tests and waits for
+//! nothing: its name puts it first, its priority behind whatever else wants a core.
+
+use crate::every_kernel::from_smoke;
+use crate::text;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The real compiler, from the Python environment that `./check` makes: no GPU, no toolkit.
+fn nvrtc() -> PathBuf {
+    let python = std::env::var_os("KMARK_PYTHON")
+        .map(PathBuf::from)
+        .unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/numpy-env/bin/python"));
+    let find = "import nvidia, pathlib; print(next(pathlib.Path(list(nvidia.__path__)[0]).glob('*/lib/libnvrtc.so.*')).parent)";
+    let found = Command::new(&python).args(["-c", find]).output();
+    match found {
+        Ok(out) if out.status.success() => PathBuf::from(text(&out.stdout).trim()),
+        _ => panic!("{} has no nvidia-cuda-nvrtc; ./check installs it, or set KMARK_PYTHON", python.display()),
+    }
+}
+
+const HOPPER_FORMS: &str = r#"
+[[cases]]
+op = "gemm"
+dtype = "bf16"
+layout = ["nt", "nn", "tn", "tt"]
+configs = ["4096x4096x4096"]
+[[cases]]
+op = "gemm"
+dtype = "f16"
+layout = "nt"
+bias = "yes"
+configs = ["4096x576x7168", "2048x2112x7168", "100x7168x4096", "16x4096x4096"]
+[[cases]]
+op = "gemm"
+dtype = "f8e4m3"
+layout = "nt"
+scale = ["tensor", "block"]
+configs = ["4096x4096x4096", "48x4096x4096"]
+[[cases]]
+op = "grouped-gemm"
+dtype = ["bf16", "f8e4m3"]
+form = ["contiguous", "masked"]
+configs = ["4x1024x4096x2048", "5x200x576x512"]
+[[cases]]
+op = "attention"
+dtype = "bf16"
+causal = ["no", "yes"]
+configs = ["2x16x16x4096x4096x128"]
+[[cases]]
+op = "attention"
+dtype = "f16"
+lse = "yes"
+configs = ["2x16x16x4096x4096x64", "1x2x2x50x100x256"]
+[[cases]]
+op = "attention"
+dtype = "bf16"
+causal = "yes"
+window = 100
+configs = ["2x16x16x4096x4096x128", "2x16x16x4096x4096x64"]
+[[cases]]
+op = "attention-bwd"
+dtype = "f16"
+layout = "bshd"
+configs = ["2x16x16x4096x4096x128", "2x16x16x4096x4096x64"]
+[[cases]]
+op = "attention-bwd"
+dtype = "bf16"
+causal = "yes"
+configs = ["2x16x16x4096x4096x128"]
+[[cases]]
+op = "attention-varlen"
+dtype = "bf16"
+lengths = "ragged"
+configs = ["4x1000x8x2x128"]
+[[cases]]
+op = "attention-decode"
+dtype = "bf16"
+configs = ["64x4096x32x8x128"]
+[[cases]]
+op = "mla-decode"
+dtype = "bf16"
+configs = ["64x4096x128", "4x200x16"]
+[[cases]]
+op = ["cross-entropy", "cross-entropy-fwd-bwd"]
+dtype = "bf16"
+configs = ["16x131072", "4096x131072", "4096x32001"]
+"#;
+
+/// Without errors or warnings, and for Ampere and Hopper without spills: every kernel; oracles in one dtype, and for the
+/// other architectures fewer dtypes, hardly optimised. Kernels for Hopper alone in the forms that they take there:
+/// no product is serialised.
+/// (Every case of `smoke` was compiled for Hopper by the run in `evidence/`, whose test looks at spills.)
+#[test]
+fn every_kernel_compiles_for_every_architecture() {
+    let folder = nvrtc();
+    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled");
+    let forms = Path::new(env!("CARGO_TARGET_TMPDIR")).join("forms.toml");
+    std::fs::write(&forms, HOPPER_FORMS).unwrap();
+    let every_dtype = &from_smoke("every-dtype", 0);
+    let [forms, example] =
+        [forms.to_str().unwrap(), concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/gemm_wgmma.cu")];
+    let for_hopper =
+        ["--impl", "cuda/02*", "--impl", "cuda/03*", "--impl", "cuda/04*", "--arch", "sm_90a", "--no-oracles"];
+    for args in [
+        &["build", every_dtype, "--arch", "sm_90a", "--no-oracles"][..],
+        &["build", every_dtype, "--arch", "sm_90a", "--no-kernels", "--dtype", "bf16", "--quick"],
+        &[&["build", forms][..], &for_hopper].concat(),
+        &[
+            "build",
+            "gemm",
+            "--set",
+            "layout=nt",
+            "--dtype",
+            "bf16",
+            "--arch",
+            "sm_90a",
+            "--no-oracles",
+            "--impl",
+            example,
+        ],
+        &["build", every_dtype, "--arch", "sm_80", "--no-oracles"],
+        &["build", every_dtype, "--arch", "sm_100a", "--no-oracles", "--dtype", "bf16,f8e4m3", "--quick"],
+        &["build", every_dtype, "--arch", "sm_86,sm_89,sm_120a", "--no-oracles", "--dtype", "f8e4m3", "--quick"],
+    ] {
+        // Tests that time something run beside it: what they calibrate their clocks with gets the processor first.
+        let mut command = Command::new("nice");
+        command.args(["-n", "19"]).arg(assert_cmd::cargo::cargo_bin("kmark")).args(args);
+        let out = command.env("KMARK_CUDA_PATH", &folder).env("KMARK_CACHE", &cache).output().unwrap();
+        assert_eq!(out.status.code(), Some(0), "{}{}", text(&out.stdout), text(&out.stderr));
+    }
+}
