@@ -7,7 +7,7 @@ from typing import Any
 
 from ..registry import Case, Launch, impl
 from ._compile import built, compiled
-from ._rows import HALF, UPTO32, acc, numpy_acc, only, row_blocks, triton_acc, triton_block
+from ._rows import HALF, UPTO32, acc, numpy_acc, only, row_blocks, row_in_vectors, triton_acc, triton_block
 
 
 @impl(
@@ -101,6 +101,7 @@ def quack(case: Case, t: Any) -> Launch:
     from quack.cross_entropy import cross_entropy_bwd_out, cross_entropy_fwd_out
 
     only(case, *UPTO32)
+    row_in_vectors(case, 4)  # what its copies take at least
     ignore, loss, lse = case.count("ignore"), torch.empty_like(t.dloss), torch.empty_like(t.dloss)
 
     def launch() -> None:
@@ -121,6 +122,7 @@ def quack_fused(case: Case, t: Any) -> Launch:
     from quack.cross_entropy import cross_entropy_fwd_out
 
     only(case, *UPTO32)
+    row_in_vectors(case, 4)  # what its copies take at least
     ignore, loss, scale = case.count("ignore"), torch.empty_like(t.dloss), t.dloss[:, None]
 
     def launch() -> None:

@@ -185,6 +185,7 @@ const NUMBERS: &[(&str, &str, &str, &str)] = &[
     ("kmark-core/src/turns.rs", "MIN_ROUNDS", "3", "but not before the third"),
     ("kmark-core/src/verdict.rs", "LEAST", "0.002", "if two are compared; 0.2 %"),
     ("kmark-core/src/verdict.rs", "SAME_NEEDS", "0.05", "the rows could have shown 5 %"),
+    ("kmark-records/src/report/against.rs", "APART_NS", "800.0", "counts only beyond 800 ns"),
     ("kmark-core/src/verdict.rs", "SAME_CLOCK", "0.05", "are more than 5 % apart"),
     ("kmark-core/src/verdict.rs", "CLOCK_EXPLAINS", "3.0", "only beyond a factor of three"),
     ("kmark-device/src/guard.rs", "BYTES", "4096", "guard bands of 4 KiB on both sides"),
