@@ -140,10 +140,15 @@ fn lookup(word: &str, dtypes: &[String]) -> Result<Suite> {
     if suite::is_file(word) {
         return Suite::from_file(word);
     }
+    let entry = kmark_ops::find(word);
     if let Some(suite) = Suite::built_in(word) {
-        return suite;
+        // One word may name both: it is the op if the suite has nothing in the wanted dtypes.
+        let (suite, wanted) = (suite?, |d: &String| dtypes.is_empty() || dtypes.contains(d));
+        if entry.is_none() || suite.sweeps.iter().any(|s| s.dtypes.iter().any(wanted)) {
+            return Ok(suite);
+        }
     }
-    if let Some(entry) = kmark_ops::find(word) {
+    if let Some(entry) = entry {
         let mut sweep = Sweep::default_of(entry.op);
         if !dtypes.is_empty() {
             sweep.dtypes = dtypes.to_vec();

@@ -78,6 +78,14 @@ fn ids(suite: &str) -> Vec<String> {
     list.as_array().unwrap().iter().map(|c| c["case"].as_str().unwrap().to_string()).collect()
 }
 
+#[test]
+fn a_word_for_a_suite_and_an_op_is_the_op_in_dtypes_that_the_suite_has_not() {
+    assert!(ids("nsa").iter().all(|id| id.starts_with("nsa/f16/")), "the suite");
+    let op = json(&["list", "cases", "nsa", "--dtype", "bf16", "--configs", "1x64x16x1x64", "--json"]);
+    assert_eq!(op.as_array().unwrap().len(), 1, "{op}");
+    assert_eq!(op[0]["case"], "nsa/bf16/b1-s64-hq16-hkv1-d64");
+}
+
 /// Case ids in any order.
 fn holds(suite: &str, expected: Vec<String>) {
     let (mut found, mut expected) = (ids(suite), expected);
