@@ -103,3 +103,43 @@ fn tiles_of_products_are_as_wide_as_waves_of_them_want() {
     assert_eq!(width([4096, 576, 7168]), (144, 1), "64 pairs of tiles for 66 pairs of multiprocessors");
     assert!(width([128, 7168, 16384]).1 > 1, "few tiles are cut along k");
 }
+
+/// Every row has its threads, and none of them more of it than others do: a rule that gives 43 loads to each of 96 threads
+/// once made softmax of 4097 columns three times slower than of 4096.
+#[test]
+fn rows_of_all_lengths_are_shared_by_enough_threads() {
+    let lengths =
+        [1, 3, 8, 40, 64, 127, 257, 512, 1000, 1023, 1024, 1025, 2048, 2056, 4096, 4097, 5120, 8191, 8200, 12288];
+    let longer = [16384, 16385, 32768, 32776, 65536, 65537, 131072, 131080, 262144];
+    for (op, text) in [
+        ("rmsnorm", include_str!("../src/rmsnorm/cuda/01_rows.cu")),
+        ("layernorm", include_str!("../src/layernorm/cuda/01_rows.cu")),
+        ("add-rmsnorm", include_str!("../src/add_rmsnorm/cuda/01_rows.cu")),
+        ("softmax", include_str!("../src/softmax/cuda/01_rows.cu")),
+        ("softmax-bwd", include_str!("../src/softmax_bwd/cuda/01_rows.cu")),
+        ("softmax-fwd-bwd", include_str!("../src/softmax_fwd_bwd/cuda/01_rows.cu")),
+    ] {
+        let (op, directives) = (kmark_ops::find(op).unwrap().op, Directives::parse(text).unwrap());
+        for (n, m) in lengths.iter().chain(&longer).flat_map(|n| [1, 33, 512, 8192, 262144].map(|m| (*n, m))) {
+            for (dtype, memory) in [(DType::Bf16, "dense"), (DType::Bf16, "unaligned"), (DType::F32, "dense")] {
+                let axes = [("m", m), ("n", n)].map(|(a, v)| (a.to_string(), v)).into_iter().collect();
+                let attrs = IndexMap::from([("memory".to_string(), memory.to_string())]);
+                let case = op.case(dtype, &axes, &attrs, DEFAULT_SEED).unwrap();
+                let (tensors, machine) = (op.tensors(&case), Machine::usual("sm_90a"));
+                let names = directives.names(op, &case, &tensors, &machine).unwrap();
+                let of = |name: &str| names.lets.iter().find(|(known, _)| known == name).unwrap().1 as u64;
+                let shape = directives.kernels[0].shape(&names, ONE_BLOCK).unwrap().unwrap();
+                let [grid, threads, blocks] = [shape.grid[0], shape.block[0], shape.cluster[0]].map(u64::from);
+                let (team, rows) = match of("BATCH") {
+                    0 => (threads * blocks, grid / blocks),
+                    batch => (of("LANES"), grid * (threads / of("LANES")) * batch),
+                };
+                assert!(rows >= m && rows - m < 256, "{}: {rows} rows", case.id);
+                assert!(threads % 32 == 0 && threads <= 1024 && (team % 32 == 0 || 32 % team == 0), "{}", case.id);
+                let loads = (n * dtype.size() as u64).div_ceil(of("ACCESS")).div_ceil(team);
+                let most = if n <= 16384 { 32 } else { 64 };
+                assert!(loads <= most, "{}: {loads} loads of {} bytes by each of {team}", case.id, of("ACCESS"));
+            }
+        }
+    }
+}
