@@ -8,7 +8,7 @@ use crate::record::{Calibration, Checked, Conditions, DeviceId, KernelFigures, M
 use crate::stop::{Stop, StopRule};
 use serde::{Deserialize, Serialize};
 
-pub const PROTOCOL: u32 = 6;
+pub const PROTOCOL: u32 = 7;
 /// A line longer than this is not ours.
 pub const MAX_LINE: usize = 64 << 20;
 
@@ -54,9 +54,9 @@ pub enum Request {
         mode: Mode,
         /// Judge the first launch, so that timed ones can be held to what it left.
         check: bool,
-        /// In memory other than that of the impls that are prepared already; they are let go.
-        anew: bool,
     },
+    /// Put the tensors elsewhere in the device's memory, at the addresses they have.
+    Move,
     Sample {
         #[serde(rename = "impl")]
         impl_name: String,
@@ -160,6 +160,9 @@ pub enum Reply {
         busy_ns: u64,
     },
     Released,
+    Moved {
+        busy_ns: u64,
+    },
     /// The request cannot be done before this is answered; the reply comes after it.
     Asks {
         question: Question,
@@ -194,6 +197,7 @@ impl Reply {
             | Reply::Compared { busy_ns, .. }
             | Reply::Prepared { busy_ns, .. }
             | Reply::Sampled { busy_ns, .. }
+            | Reply::Moved { busy_ns }
             | Reply::Made { busy_ns }
             | Reply::Failed { busy_ns, .. } => *busy_ns,
             Reply::Released | Reply::Asks { .. } | Reply::Bye => 0,

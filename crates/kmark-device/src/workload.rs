@@ -21,6 +21,10 @@ pub trait Workload {
     fn reset(&self) -> Result<(), Fault>;
     /// Puts in-place tensors back.
     fn restore(&self) -> Result<(), Fault>;
+    /// The same at the same addresses, but elsewhere in the device's memory, where that makes a difference.
+    fn elsewhere(&self) -> Result<(), Fault> {
+        Ok(())
+    }
     /// Whether a launch overwrites one of its inputs.
     fn is_in_place(&self) -> bool;
     /// Judges what the last launch left: guard bands, untouched inputs, and every element of every output.

@@ -209,11 +209,8 @@ impl Worker<'_> {
                     GpuWorkload::new(cuda, entry.op, &case, entry.op.value_seed(&case, 0))?.against_host()?;
                 Reply::Compared { problems, busy_ns: busy() }
             }
-            Request::Prepare { case, impl_name, mode, check, anew } => {
-                // Until the new memory is there, the old one is kept: so it lies elsewhere.
-                let kept = if anew { self.prepared.take() } else { None };
+            Request::Prepare { case, impl_name, mode, check } => {
                 let prepared = self.prepare(case, &impl_name, mode, check);
-                drop(kept);
                 let (times, Built { kernels, notes, libraries, contract, .. }, verify) = prepared?;
                 Reply::Prepared { times, kernels, notes, libraries, contract, verify, busy_ns: busy() }
             }
@@ -232,6 +229,10 @@ impl Worker<'_> {
                     checked,
                     busy_ns: busy(),
                 }
+            }
+            Request::Move => {
+                self.prepared.iter().try_for_each(|p| p.stage.elsewhere())?;
+                Reply::Moved { busy_ns: busy() }
             }
             Request::Release => {
                 self.prepared = None;

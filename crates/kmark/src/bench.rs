@@ -35,10 +35,8 @@ const DEADLINE: Duration = Duration::from_secs(60);
 const COMPILING: Duration = Duration::from_secs(240);
 /// The process in which all kernels of a case are timed.
 const TOGETHER: &str = "kernels";
-/// Cases of up to so many bytes are laid out anew in every so manieth round, if binding takes no longer than this.
+/// Cases of up to so many bytes lie elsewhere in each round.
 const SMALL: u64 = 64 << 20;
-const MOVE_EVERY: u32 = 2;
-const SLOW_BINDING_NS: f64 = 5e7;
 /// What a worker may use beside the tensors of its case.
 const WORKER_MEMORY: u64 = 2 << 30;
 
@@ -246,42 +244,38 @@ impl Bench<'_> {
         }
     }
 
-    /// Before some rounds, small cases on a GPU are laid out anew: where tensors lie can make a kernel of a few µs slower by a tenth,
-    /// and one place is not all places. Not where binding takes long.
-    fn move_elsewhere(&mut self, planned: &Planned, turns: &mut [&mut Turn], round: u32) {
+    /// Before each round but the first, tensors of small cases on a GPU are put elsewhere in its memory: where they lie can
+    /// make a kernel of a few µs slower by a fifth, and one place is not all places. A graph launches on many places.
+    fn move_elsewhere(&mut self, planned: &Planned, turns: &mut [&mut Turn], limits: Limits, round: u32) {
         let small = workload::bytes(planned.entry.op, &planned.case) <= SMALL;
         let on_gpu = self.workers.device() != Choice::Cpu;
-        if round == 0 || !round.is_multiple_of(MOVE_EVERY) || !small || !on_gpu || self.settings.mode == Mode::Graph {
+        if round == 0 || !small || !on_gpu || self.settings.mode == Mode::Graph {
             return;
         }
         for seat in seats(turns.iter().map(|t| &**t)) {
-            let mut here: Vec<&mut &mut Turn> = turns.iter_mut().filter(|t| t.seat == seat && !t.failed).collect();
-            if here.iter().any(|t| t.binding_ns() > SLOW_BINDING_NS) {
-                continue;
+            let start = Instant::now();
+            if self.workers.ask(&seat, &Request::Move, limits).is_err() {
+                self.clear(&seat, turns, limits); // nobody knows what lies there now
             }
-            for (i, turn) in here.iter_mut().enumerate() {
-                let times = turn.record.times;
-                self.prepare(planned, turn, i == 0);
-                turn.record.times = times; // of the first time, when everything had to be made
-            }
+            self.phases.prepare_ns += start.elapsed().as_nanos() as u64;
         }
     }
 
     /// Prepares an impl for the first time. Who fails in company is tried again alone, and what it left is cleared.
     fn seat_down(&mut self, planned: &Planned, turns: &mut [Turn], i: usize, limits: Limits) {
-        self.prepare(planned, &mut turns[i], false);
+        self.prepare(planned, &mut turns[i]);
         if turns[i].failed && turns[i].seat != turns[i].family {
             let seat = turns[i].seat.clone();
             turns[i].start_again();
             self.clear(&seat, &mut turns.iter_mut().collect::<Vec<_>>(), limits);
-            self.prepare(planned, &mut turns[i], false);
+            self.prepare(planned, &mut turns[i]);
         }
     }
 
-    fn prepare(&mut self, planned: &Planned, turn: &mut Turn, anew: bool) {
+    fn prepare(&mut self, planned: &Planned, turn: &mut Turn) {
         let (case, impl_name) = (planned.case.clone(), turn.word.clone());
         let (mode, check) = (self.settings.mode, self.settings.verify);
-        let request = Request::Prepare { case, impl_name, mode, check, anew };
+        let request = Request::Prepare { case, impl_name, mode, check };
         let start = Instant::now();
         let limits = self.first_limits(planned, &turn.seat);
         let reply = self.workers.ask(&turn.seat, &request, limits);
@@ -325,7 +319,7 @@ impl Bench<'_> {
         let plan = self.turns(key);
         let mut going: Vec<&mut Turn> = turns.iter_mut().filter(|t| !t.failed).collect();
         for round in 0..plan.rounds {
-            self.move_elsewhere(planned, &mut going, round);
+            self.move_elsewhere(planned, &mut going, limits, round);
             let spent: Vec<u64> = going.iter().map(|t| t.spent_ns).collect();
             for i in plan.round(round, &spent) {
                 if going[i].failed {
@@ -365,7 +359,7 @@ impl Bench<'_> {
         if turn.failed && turn.seat != turn.family {
             // Whoever shared its process may be to blame. Alone, it does everything again: who fails late fails again.
             turn.start_again();
-            self.prepare(planned, turn, false);
+            self.prepare(planned, turn);
             let usual = self.turns(0).slice_ns();
             for past in (0..round).flat_map(|past| [past, past]) {
                 if !turn.failed {
@@ -388,7 +382,7 @@ impl Bench<'_> {
 
     fn visit_here(&mut self, planned: &Planned, turn: &mut Turn, limits: Limits, round: u32, slice: u64, check: Check) {
         if turn.generation != self.workers.generation(&turn.seat) {
-            self.prepare(planned, turn, false); // another impl took the worker with it
+            self.prepare(planned, turn); // another impl took the worker with it
             if turn.failed {
                 return;
             }

@@ -196,13 +196,7 @@ fn sample(workers: &mut Workers, case: &Case, name: &str, scale: Scale, work: f6
     let why = |f: Fault| format!("{name} on {}: {}", case.id, f.message.lines().next().unwrap_or(""));
     let (family, impl_name) = (family(name), name.to_string());
     let limits = Limits { time: Duration::from_secs(120), memory: u64::MAX };
-    let prepare = Request::Prepare {
-        case: case.clone(),
-        impl_name: impl_name.clone(),
-        mode: Mode::Cold,
-        check: false,
-        anew: false,
-    };
+    let prepare = Request::Prepare { case: case.clone(), impl_name: impl_name.clone(), mode: Mode::Cold, check: false };
     workers.ask(&family, &prepare, limits).map_err(why)?;
     let budget_ns = scale.budget.as_nanos() as u64;
     let rule = StopRule { precision: 0.001, budget_ns, min_samples: 10, max_samples: 100 };

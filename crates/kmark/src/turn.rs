@@ -1,7 +1,7 @@
 //! One impl on its way through a case: its record as it grows, and how it fails.
 
 use kmark_core::gate::Verify;
-use kmark_core::record::{Record, Status, Times};
+use kmark_core::record::{Record, Status};
 use kmark_device::{Fault, Impl};
 
 /// One impl on its way through a case.
@@ -35,12 +35,6 @@ impl Turn {
     pub fn fault(&self) -> Fault {
         let Record { status, message, traceback, .. } = &self.record;
         Fault { status: *status, message: message.clone(), traceback: traceback.clone() }
-    }
-
-    /// What binding took, with everything that belongs to it.
-    pub fn binding_ns(&self) -> f64 {
-        let Times { build_ns, tune_ns, plan_ns, .. } = self.record.times;
-        [build_ns, tune_ns, plan_ns].into_iter().flatten().sum()
     }
 
     /// Alone, in the process of its own family, as if it had never been timed.

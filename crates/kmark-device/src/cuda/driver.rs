@@ -2,8 +2,10 @@
 //! one that exists panics on a missing library or symbol and reads result codes into Rust enums, so that a code of a newer
 //! driver is undefined behaviour; here codes are plain integers, and what a driver lacks is a state.
 
+mod pages;
 mod queue;
 
+pub use pages::Pages;
 pub use queue::{Event, Function, Graph, LAUNCH_FAILED, Module, Queue};
 
 use super::library::{Library, MISSING, functions};
@@ -59,10 +61,19 @@ functions! {
         cuDevicePrimaryCtxRetain: fn(context: *mut Handle, device: c_int);
         cuCtxSetCurrent: fn(context: Handle);
         cuCtxSynchronize: fn();
+        cuCtxGetDevice: fn(device: *mut c_int);
         cuStreamGetCtx: fn(stream: Handle, context: *mut Handle);
         cuMemGetInfo_v2: fn(free: *mut usize, total: *mut usize);
         cuMemAlloc_v2: fn(address: *mut Address, bytes: usize);
         cuMemFree_v2: fn(address: Address);
+        cuMemGetAllocationGranularity: fn(bytes: *mut usize, of: *const pages::Properties, option: c_int);
+        cuMemAddressReserve: fn(address: *mut Address, bytes: usize, alignment: usize, wanted: Address, flags: u64);
+        cuMemAddressFree: fn(address: Address, bytes: usize);
+        cuMemCreate: fn(handle: *mut u64, bytes: usize, of: *const pages::Properties, flags: u64);
+        cuMemRelease: fn(handle: u64);
+        cuMemMap: fn(address: Address, bytes: usize, offset: usize, handle: u64, flags: u64);
+        cuMemUnmap: fn(address: Address, bytes: usize);
+        cuMemSetAccess: fn(address: Address, bytes: usize, access: *const pages::Access, count: usize);
         cuMemHostAlloc: fn(pointer: *mut Handle, bytes: usize, flags: c_uint);
         cuMemHostGetDevicePointer_v2: fn(address: *mut Address, pointer: Handle, flags: c_uint);
         cuMemcpyHtoDAsync_v2: fn(to: Address, from: *const c_void, bytes: usize, stream: Handle);

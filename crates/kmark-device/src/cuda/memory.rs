@@ -1,11 +1,8 @@
-//! A GPU's memory for one tensor, with guard bands on both sides as on the host.
-//!
-//! Beyond the bands a driver offers no page without access: it maps memory in pieces of 2 MiB, and what follows a block in
-//! its piece is another allocation of this process or nothing at all. A write that leaves the piece is an illegal address,
-//! which the driver reports; one that stays inside and passes over a whole band meets the band or the values of another
-//! tensor, or memory that nobody reads.
+//! A GPU's memory for one tensor, with guard bands on both sides as on the host. Each tensor has pages of its own (of
+//! 2 MiB, where nobody says otherwise) between addresses without any: whoever passes over a band and leaves the pages is at
+//! an illegal address, which the driver reports.
 
-use super::driver::{Address, Queue};
+use super::driver::{Address, Pages, Queue};
 use crate::Fault;
 use crate::buffer::{DeviceMemory, extent};
 use crate::guard;
@@ -46,12 +43,20 @@ impl Drop for Raw {
     }
 }
 
+/// Where a tensor lies. A driver that cannot change pages gives plain memory.
+enum Place {
+    Pages(Pages),
+    Plain(Raw),
+}
+
 /// A tensor between its guard bands.
 pub struct Block {
-    raw: Raw,
-    /// Bytes before the tensor.
+    queue: Arc<Queue>,
+    place: Place,
+    /// Bytes before the tensor, of the tensor, and with both bands.
     before: usize,
     bytes: usize,
+    all: usize,
 }
 
 impl Block {
@@ -59,8 +64,11 @@ impl Block {
         let (bytes, (before, all)) = (spec.bytes(), extent(spec));
         let no_room =
             |f: Fault| Fault::new(f.status, format!("no memory for {} ({bytes} bytes): {}", spec.name, f.message));
-        let raw = Raw::new(queue, all).map_err(no_room)?;
-        let block = Block { raw, before, bytes };
+        let place = match Pages::new(queue, all).map_err(no_room)? {
+            Some(pages) => Place::Pages(pages),
+            None => Place::Plain(Raw::new(queue, all).map_err(no_room)?),
+        };
+        let block = Block { queue: Arc::clone(queue), place, before, bytes, all };
         for (address, bytes) in block.guards() {
             let mut band = vec![0; bytes];
             guard::fill(&mut band, address);
@@ -73,25 +81,40 @@ impl Block {
         self.bytes
     }
 
+    /// Moves what is here to other pages; addresses stay.
+    pub fn elsewhere(&self) -> Result<(), Fault> {
+        match &self.place {
+            Place::Pages(pages) => pages.elsewhere(),
+            Place::Plain(_) => Ok(()),
+        }
+    }
+
+    fn start(&self) -> Address {
+        match &self.place {
+            Place::Pages(pages) => pages.address,
+            Place::Plain(raw) => raw.address,
+        }
+    }
+
     /// The guard bands: address and length of each.
     pub fn guards(&self) -> [(Address, usize); 2] {
         let end = self.before + self.bytes;
-        [(self.raw.address, self.before), (self.raw.address + end as u64, self.raw.bytes - end)]
+        [(self.start(), self.before), (self.start() + end as u64, self.all - end)]
     }
 }
 
 impl DeviceMemory for Block {
     fn address(&self) -> Address {
-        self.raw.address + self.before as u64
+        self.start() + self.before as u64
     }
 
     fn fetch(&self, all: &mut [u8]) -> Result<(), Fault> {
-        assert_eq!(all.len(), self.raw.bytes, "host and GPU lay tensors out alike");
-        self.raw.queue.download(self.raw.address, all)
+        assert_eq!(all.len(), self.all, "host and GPU lay tensors out alike");
+        self.queue.download(self.start(), all)
     }
 
     fn put(&self, all: &[u8]) -> Result<(), Fault> {
-        assert_eq!(all.len(), self.raw.bytes, "host and GPU lay tensors out alike");
-        self.raw.upload(all)
+        assert_eq!(all.len(), self.all, "host and GPU lay tensors out alike");
+        self.queue.upload(self.start(), all)
     }
 }

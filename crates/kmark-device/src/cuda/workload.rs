@@ -328,6 +328,10 @@ impl Workload for GpuWorkload {
         Ok(())
     }
 
+    fn elsewhere(&self) -> Result<(), Fault> {
+        self.blocks.iter().try_for_each(|b| b.elsewhere())
+    }
+
     fn is_in_place(&self) -> bool {
         self.pristine.iter().any(Option::is_some)
     }

@@ -96,6 +96,11 @@ impl Stage {
         self.workloads.iter().try_for_each(|p| p.reset())
     }
 
+    /// Everything lies elsewhere in the device's memory from now on; launches do not see it.
+    pub fn elsewhere(&self) -> Result<(), Fault> {
+        self.workloads.iter().try_for_each(|p| p.elsewhere())
+    }
+
     /// An impl joins. With `check` it launches, the gate looks at the result, and a second launch shows whether its bits
     /// are always the same. Returns the gate's word; who is wrong does not join.
     pub fn add(

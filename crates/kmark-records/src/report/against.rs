@@ -31,9 +31,8 @@ fn is_ours(impl_name: &str) -> bool {
 }
 
 /// What the same launch on a GPU may differ between two processes, each with tensors at places of its own, in ns, at the level
-/// of a verdict: three standard deviations, and more than any pair differed by (measured on an H200; METHODOLOGY has the
-/// figures).
-const APART_NS: f64 = 800.0;
+/// of a verdict: three standard deviations (measured on an H200; METHODOLOGY has the figures).
+const APART_NS: f64 = 400.0;
 
 /// Whether a difference between two rows can be trusted, and up to which difference it cannot. On the CPU, two processes
 /// of the same code differ by where the system puts them: on a busy machine by a quarter and more, round after round,

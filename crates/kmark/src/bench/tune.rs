@@ -32,7 +32,7 @@ impl Bench<'_> {
             tries.push((values, one));
         }
         for (_, one) in tries.iter_mut().filter(|(_, t)| !t.failed) {
-            self.prepare(planned, one, false);
+            self.prepare(planned, one);
         }
         let (slice, count) = (self.turns(0).slice_ns(), tries.len());
         for round in 0..ROUNDS {

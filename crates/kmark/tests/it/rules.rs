@@ -185,7 +185,7 @@ const NUMBERS: &[(&str, &str, &str, &str)] = &[
     ("kmark-core/src/turns.rs", "MIN_ROUNDS", "3", "but not before the third"),
     ("kmark-core/src/verdict.rs", "LEAST", "0.002", "if two are compared; 0.2 %"),
     ("kmark-core/src/verdict.rs", "SAME_NEEDS", "0.05", "the rows could have shown 5 %"),
-    ("kmark-records/src/report/against.rs", "APART_NS", "800.0", "counts only beyond 800 ns"),
+    ("kmark-records/src/report/against.rs", "APART_NS", "400.0", "counts only beyond 400 ns"),
     ("kmark-core/src/verdict.rs", "SAME_CLOCK", "0.05", "are more than 5 % apart"),
     ("kmark-core/src/verdict.rs", "CLOCK_EXPLAINS", "3.0", "only beyond a factor of three"),
     ("kmark-device/src/guard.rs", "BYTES", "4096", "guard bands of 4 KiB on both sides"),
@@ -203,6 +203,7 @@ const NUMBERS: &[(&str, &str, &str, &str)] = &[
     ("kmark/src/possible.rs", "CPU_ROOF_MOVES", "2.0", "the margin is a factor of two"),
     ("kmark/src/bench.rs", "WARMUP_SHARE", "4", "or a quarter of the visit is spent"),
     ("kmark/src/roofs.rs", "FLOPS_PER_BYTE", "4", "more than 4 FLOP per byte"),
+    ("kmark/src/bench.rs", "SMALL", "64 << 20", "cases of up to 64 MiB are put elsewhere"),
     ("kmark/src/roofs.rs", "HOST_BYTES", "64 << 20", "on 64 MiB tensors"),
     ("kmark/src/roofs.rs", "GPU_BYTES", "4 << 30", "on tensors of 4 GiB"),
 ];

@@ -15,7 +15,7 @@ pub const LAUNCH_FAILED: &str = "the launch failed";
 
 /// A device's context and one stream on it: all work of a worker, in order.
 pub struct Queue {
-    driver: &'static Driver,
+    pub(super) driver: &'static Driver,
     context: Handle,
     stream: Handle,
     /// A stream that somebody else made is not destroyed.
