@@ -2,11 +2,12 @@
 // stream is a queue with a thread of its own, calls come back before the work is done, events get their time when the
 // queue reaches them, a fault makes the context sick for good. Handles and addresses are checked, allocations end at a
 // page that nobody may touch. Modules are what libnvrtc.cpp makes; fibers.h runs their kernels, calls.h has the log and
-// the injected faults. Devices, contexts and memory are here, what else there is in streams.h and launches.h.
+// the injected faults. Devices, contexts and memory are here, what else there is in pages.h, streams.h and launches.h.
 //   KMARK_STANDIN_MEMORY   bytes of the device's memory, 2 GiB if not set
 //   KMARK_STANDIN_DEVICES  how many there are, 1 if not set
 //   KMARK_STANDIN_LOST     NUMBER:FILE, or all:FILE; once there is such a file, that device does nothing any more
 #include "launches.h"
+#include "pages.h"
 
 // ---- Device and context --------------------------------------------------------------------------------------------
 

@@ -110,6 +110,33 @@ struct Args {
     long long n;
 };
 
+// Other pages behind the same addresses hold other bytes, and keep them.
+static void exchanged_pages() {
+    u64 at, first, second, none;
+    const void* ignored = nullptr;
+    size_t bytes = 8192;
+    OK("cuMemAddressReserve", &at, bytes, (size_t)0, (u64)0, (u64)0);
+    OK("cuMemCreate", &first, bytes, ignored, (u64)0);
+    OK("cuMemCreate", &second, bytes, ignored, (u64)0);
+    CHECK(call("cuMemCreate", &none, (size_t)3 << 30, ignored, (u64)0) == 2);
+    CHECK(call("cuMemsetD8Async", at, (unsigned char)7, bytes, stream) == 1); // no pages yet
+    for (int i = 0; i < 4; i++) {
+        OK("cuMemMap", at, bytes, (size_t)0, i % 2 ? second : first, (u64)0);
+        OK("cuMemSetAccess", at, bytes, ignored, (size_t)1);
+        unsigned char seen = 0;
+        OK("cuMemcpyDtoHAsync_v2", (void*)&seen, at + 5000, (size_t)1, stream);
+        CHECK(seen == (i < 2 ? 0 : i - 1));
+        OK("cuMemsetD8Async", at, (unsigned char)(i + 1), bytes, stream);
+        OK("cuCtxSynchronize");
+        CHECK(call("cuMemAddressFree", at, bytes) == 1);
+        OK("cuMemUnmap", at, bytes);
+    }
+    OK("cuMemRelease", first);
+    CHECK(call("cuMemMap", at, bytes, (size_t)0, first, (u64)0) == 1);
+    OK("cuMemRelease", second);
+    OK("cuMemAddressFree", at, bytes);
+}
+
 static void kernels() {
     start();
     const int n = 1000;
@@ -221,6 +248,7 @@ static void kernels() {
     CHECK(call("cuMemFree_v2", (u64)x) == 1);
     u64 at;
     CHECK(call("cuMemAlloc_v2", &at, (size_t)3 << 30) == 2);
+    exchanged_pages();
 }
 
 static void asynchronous() {

@@ -2,18 +2,6 @@
 #pragma once
 #include "online.cuh"
 
-// Two elements in a word, each rounded once.
-template <class T> DEVICE u32 pair_of(float low, float high) {
-#ifndef KMARK_EMULATE
-    u32 w;
-    if constexpr (is<T, bf16>) asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(high), "f"(low));
-    else asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(high), "f"(low));
-    return w;
-#else
-    return down<T>(low).bits | (u32)down<T>(high).bits << 16;
-#endif
-}
-
 // Row is a Cut of x's rows by teams of `team` threads; D is the type of dx.
 template <class Row, class D, int team> struct Gradient {
     static constexpr int V = Row::V;
@@ -36,7 +24,7 @@ template <class Row, class D, int team> struct Gradient {
             Pack<D, V> p;
             if constexpr (sizeof(D) == 2) {
 #pragma unroll
-                for (int w = 0; w < 4; w++) p.w[w] = pair_of<D>(of(element(v[k], 2 * w)), of(element(v[k], 2 * w + 1)));
+                for (int w = 0; w < 4; w++) p.w[w] = rounded_pair(of(element(v[k], 2 * w)), of(element(v[k], 2 * w + 1)), D{});
             } else {
                 Vec<D, V> out;
 #pragma unroll

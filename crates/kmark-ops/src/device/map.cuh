@@ -16,7 +16,7 @@ DEVICE void load_words(u32 (&w)[1], const void* p) { asm volatile("ld.global.u32
 #else
 template <int n> DEVICE void load_words(u32 (&w)[n], const void* p) { memcpy(w, p, 4 * n); }
 #endif
-template <int V, class T> DEVICE void load_pack(Pack<T, V>& to, const T* from) {
+template <int V, class T> DEVICE void load_here(Pack<T, V>& to, const T* from) {
     if constexpr (V > 1) load_words(to.w, from);
     else to = *reinterpret_cast<const Pack<T, V>*>(from);
 }
@@ -94,7 +94,7 @@ DEVICE void map_tiles(const Tiles<T, m, n, joined, V, lead, block>& tiles, const
     for (int t = 0; t < IN; t++) {
         const T* from = tiles.place(in[t]);
         if (tiles.whole) {
-            load_pack(x[0][t], from);
+            load_here(x[0][t], from);
         } else if (!even && tiles.has) {
             Vec<T, V> v{};
 #pragma unroll

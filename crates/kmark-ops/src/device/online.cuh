@@ -74,24 +74,6 @@ template <class T, i64 N, bool ALIGNED> struct Cut {
 
 // ---- Maximum and sum -----------------------------------------------------------------------------------------------
 
-// The larger one of each pair of 16-bit elements.
-#ifndef KMARK_EMULATE
-template <class T> DEVICE u32 larger_pair(u32 a, u32 b) {
-    u32 c;
-    if constexpr (is<T, bf16>) asm("max.bf16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
-    else asm("max.f16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
-    return c;
-}
-#else
-template <class T> DEVICE u32 larger_pair(u32 a, u32 b) {
-    u16 x[2], y[2];
-    memcpy(x, &a, 4), memcpy(y, &b, 4);
-    for (int i = 0; i < 2; i++) x[i] = up(T{x[i]}) >= up(T{y[i]}) ? x[i] : y[i];
-    memcpy(&a, x, 4);
-    return a;
-}
-#endif
-
 // Element j of a vector. The upper one of two bf16 needs no shift.
 template <class T, int V> DEVICE acc_t element(const Pack<T, V>& p, int j) {
     if constexpr (is<T, bf16>) return float_of(j % 2 == 0 ? p.w[j / 2] << 16 : p.w[j / 2] & 0xffff0000u);
@@ -110,9 +92,9 @@ struct Online {
             for (int w = 0; w < 4; w++) {
                 tops[w] = x[0].w[w];
 #pragma unroll
-                for (int k = 1; k < U; k++) tops[w] = larger_pair<T>(tops[w], x[k].w[w]);
+                for (int k = 1; k < U; k++) tops[w] = larger_pair(tops[w], x[k].w[w], T{});
             }
-            u32 both[1] = {larger_pair<T>(larger_pair<T>(tops[0], tops[1]), larger_pair<T>(tops[2], tops[3]))};
+            u32 both[1] = {larger_pair(larger_pair(tops[0], tops[1], T{}), larger_pair(tops[2], tops[3], T{}), T{})};
             Vec<T, 2> v;
             memcpy(&v, both, 4);
             top = larger(top, larger(up(v.v[0]), up(v.v[1])));

@@ -141,10 +141,40 @@ template <int N, class E> DEVICE Vec<E, N> load_constant(const E* p) {
     return v;
 }
 
+// A load that stands where it is written, before the others of its kind that follow. Any other the compiler may move to
+// where its value is used, behind the sum of what was loaded with it: a launch on little data waits for memory twice then.
+template <int N, class E> DEVICE Pack<E, N> load_in_order(const E* p) {
+#ifndef KMARK_EMULATE
+    Pack<E, N> v;
+    constexpr int bytes = N * sizeof(E);
+    if constexpr (bytes % 16 == 0) {
+#pragma unroll
+        for (int i = 0; i < bytes / 4; i += 4)
+            asm volatile("ld.relaxed.cta.global.v4.u32 {%0,%1,%2,%3}, [%4];"
+                         : "=r"(v.w[i]), "=r"(v.w[i + 1]), "=r"(v.w[i + 2]), "=r"(v.w[i + 3]) : "l"((const u32*)p + i));
+    } else if constexpr (bytes == 8) {
+        asm volatile("ld.relaxed.cta.global.v2.u32 {%0,%1}, [%2];" : "=r"(v.w[0]), "=r"(v.w[1]) : "l"(p));
+    } else if constexpr (bytes == 4) {
+        u32 w;
+        asm volatile("ld.relaxed.cta.global.u32 %0, [%1];" : "=r"(w) : "l"(p));
+        memcpy(&v, &w, 4);
+    } else {
+        u16 w;
+        asm volatile("ld.relaxed.cta.global.u16 %0, [%1];" : "=h"(w) : "l"(p));
+        memcpy(&v, &w, 2);
+    }
+    return v;
+#else
+    return load_pack<N>(p);
+#endif
+}
+
 // How a thread of team T walks over a row: `count` accesses of `step` neighbouring elements. If `resident`, what it
 // loads stays in registers; else every pass loads again. Rows that do not start at multiples of an access are cut where
 // memory is: the first access begins up to `lead` elements before the row, and columns count from the row's start.
-template <class T, i64 row_length, int row_step, bool in_registers, bool at_any_place = false> struct Layout {
+// `in_order`: its loads come before everything that uses one of them.
+template <class T, i64 row_length, int row_step, bool in_registers, bool at_any_place = false, bool in_order = false>
+struct Layout {
     using Team = T;
     static constexpr i64 length = row_length;
     static constexpr bool resident = in_registers, cut = at_any_place;
@@ -169,14 +199,18 @@ template <class T, i64 row_length, int row_step, bool in_registers, bool at_any_
     }
     template <class F> DEVICE void each(F f, int lead = 0) { each_of<resident ? count : 4>(f, lead); }
 
+    template <class E> DEVICE Pack<E, step> fetch(const E* p) {
+        if constexpr (in_order) return load_in_order<step>(p);
+        else return load_pack<step>(p);
+    }
     // Access k; `beyond` stands for elements that the row does not have.
     template <class E> DEVICE Pack<E, step> take(const E* row, int k, int column, E beyond = E{}) {
         if constexpr (cut) {
-            Pack<E, step> p = load_pack<step>(row + column); // what sticks out lies in the same 16 bytes
+            Pack<E, step> p = fetch(row + column); // what sticks out lies in the same 16 bytes
             if (!inside(k)) keep_row(p, column, beyond);
             return p;
         }
-        if (whole(k, column)) return load_pack<step>(row + column);
+        if (whole(k, column)) return fetch(row + column);
         Vec<E, step> v;
 #pragma unroll
         for (int i = 0; i < step; i++) v.v[i] = column + i < length ? row[column + i] : beyond;
@@ -267,13 +301,13 @@ template <class E, i64 length, int inputs, int block, int blocks, int lanes, int
     // Registers that hold a row, if they do.
     static constexpr i64 accesses = ceil_div(ceil_div(length + cut * (step - 1), step), Team::per);
     static constexpr i64 registers = accesses * inputs * ceil_div(access, 4);
-    using Layout = ::Layout<Team, length, step, registers <= budget, cut>;
+    using Layout = ::Layout<Team, length, step, registers <= budget, cut, early && registers <= budget>;
 
     // A vector of weights for the columns.
     template <class W> static constexpr bool hold = Layout::resident && !cut && (early || batch > 1) &&
         registers * (batch > 1 ? batch : 1) + accesses * ceil_div(step * (i64)sizeof(W), 4) <= budget;
-    template <class W> struct Weights : Row<::Layout<Team, length, step, hold<W>>, W> {
-        using Base = Row<::Layout<Team, length, step, hold<W>>, W>;
+    template <class W> struct Weights : Row<::Layout<Team, length, step, hold<W>, false, hold<W> && early>, W> {
+        using Base = Row<::Layout<Team, length, step, hold<W>, false, hold<W> && early>, W>;
         using Base::Base;
         __device__ __forceinline__ Vec<W, step> at(int k, int column) const {
             if constexpr (cut) return Layout::take_across(Base::row, column);
@@ -336,16 +370,6 @@ template <class E> struct Exp {
 // A maximum that is below all elements, but finite: no difference of infinities arises.
 template <class A> DEVICE A no_maximum() { return sizeof(A) == 4 ? (A)-2e38 : (A)-1e308; }
 
-// The larger of each half, where a register holds two elements.
-#ifndef KMARK_EMULATE
-DEVICE u32 max_halves(u32 a, u32 b, bf16) { u32 c; asm("max.bf16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b)); return c; }
-DEVICE u32 max_halves(u32 a, u32 b, f16) { u32 c; asm("max.f16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b)); return c; }
-#else
-template <class E> DEVICE u32 max_halves(u32 a, u32 b, E) {
-    auto larger = [](u16 a, u16 b) { return up(E{a}) > up(E{b}) ? a : b; };
-    return larger((u16)a, (u16)b) | (u32)larger((u16)(a >> 16), (u16)(b >> 16)) << 16;
-}
-#endif
 // A thread's largest element of a row in registers, or no_maximum.
 template <class L, class E> DEVICE acc_t largest(const Row<L, E>& x) {
     acc_t top = no_maximum<acc_t>();
@@ -353,9 +377,9 @@ template <class L, class E> DEVICE acc_t largest(const Row<L, E>& x) {
         u32 low = down<E>(minus_infinity<acc_t>()).bits * 0x10001u, tops[2] = {low, low};
         x.each([&](int k, int) {
 #pragma unroll
-            for (int i = 0; i < L::step / 2; i++) tops[i % 2] = max_halves(tops[i % 2], x.held[k].w[i], E{});
+            for (int i = 0; i < L::step / 2; i++) tops[i % 2] = larger_pair(tops[i % 2], x.held[k].w[i], E{});
         });
-        u32 both = max_halves(tops[0], tops[1], E{});
+        u32 both = larger_pair(tops[0], tops[1], E{});
         top = Max::of(top, Max::of((acc_t)up(E{(u16)both}), (acc_t)up(E{(u16)(both >> 16)})));
     } else {
         x.each([&](int k, int column) {

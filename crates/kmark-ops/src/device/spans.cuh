@@ -1,7 +1,7 @@
 // Runs of elements as 16-byte vectors of the memory they lie in, wherever they start, and loads and stores that leave
 // the caches to others.
 #pragma once
-#include "kmark.cuh"
+#include "pairs.cuh"
 
 // ---- Bytes that are used once --------------------------------------------------------------------------------------
 
@@ -49,18 +49,12 @@ template <class T, int V> DEVICE Pack<T, V> pack(const Vec<T, V>& v) {
     return p;
 }
 
-#ifndef KMARK_EMULATE
-DEVICE u32 round_two(float low, float high, bf16) { u32 w; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(high), "f"(low)); return w; }
-DEVICE u32 round_two(float low, float high, f16) { u32 w; asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(high), "f"(low)); return w; }
-#else
-template <class T> DEVICE u32 round_two(float low, float high, T) { return down<T>(low).bits | (u32)down<T>(high).bits << 16; }
-#endif
 // v rounded, two at a time where two fit into a register.
 template <class T, int V, class A> DEVICE Pack<T, V> round_all(const A (&v)[V]) {
     if constexpr (V > 1 && sizeof(T) == 2) {
         Pack<T, V> p;
 #pragma unroll
-        for (int i = 0; i < V / 2; i++) p.w[i] = round_two(v[2 * i], v[2 * i + 1], T{});
+        for (int i = 0; i < V / 2; i++) p.w[i] = rounded_pair(v[2 * i], v[2 * i + 1], T{});
         return p;
     } else {
         Vec<T, V> r;

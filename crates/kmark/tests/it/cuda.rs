@@ -70,7 +70,8 @@ fn calls_of(args: &[&str]) -> Vec<String> {
     let done = until_calm(Some(&out), || {
         let _ = std::fs::remove_file(&log);
         let mut command = on_standin(standin(), &["run", "--device", "cuda", "--dtype", "f32", "--budget", "5ms"]);
-        command.args(["--rounds", "1", "--out", out.to_str().unwrap()]).args(args);
+        command.args(["--out", out.to_str().unwrap()]).args(args);
+        command.args(if args.contains(&"--rounds") { &[][..] } else { &["--rounds", "1"] });
         command.env("KMARK_STANDIN_LOG", &log).output().unwrap()
     });
     assert!(done.status.success(), "{}", text(&done.stderr));
@@ -146,6 +147,17 @@ fn a_sample_is_checked_behind_the_interval_without_another_wait() {
     assert!(disguised.count() > 5, "outputs are given wrong values before the flush");
 }
 
+/// All tensors lie elsewhere in each round but the first, and launches, which are checked, do not notice.
+#[test]
+fn small_tensors_lie_elsewhere_in_each_round() {
+    let maps = |rounds| {
+        let calls = calls_of(&["rmsnorm", "--configs", "16x64", "--rounds", rounds]);
+        calls.iter().filter(|c| c.starts_with("cuMemMap")).count()
+    };
+    // Three of them, each aside for the copy and then in its place.
+    assert_eq!(maps("4") - maps("1"), 3 * 3 * 2);
+}
+
 #[test]
 fn a_graph_replays_more_memory_than_the_cache_holds() {
     let calls = calls_of(&["stream", "--configs", "65536", "--graph", "--impl", "cuda/01_plain"]);
@@ -174,6 +186,10 @@ fn what_a_driver_lacks_or_does_not_explain_is_said() {
     if none.status.code() != Some(0) {
         says(none, 2, "no CUDA driver");
     }
+    // Without pages that can be exchanged, tensors stay where they are.
+    let old = build("standin-without-pages", Some("cuMemGetAllocationGranularity"));
+    let still = || on_standin(&old, &[&run[..], &["--budget", "1ms", "--rounds", "2", "--no-roofs"]].concat()).output();
+    assert_eq!(until_calm(None, || still().unwrap()).status.code(), Some(0));
     let old = build("standin-without-graphs", Some("cuStreamBeginCapture_v2"));
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out");

@@ -6,8 +6,10 @@ use crate::Fault;
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex};
 
-/// Pages that were in use before are kept up to so many bytes, so that the driver hands out others.
+/// Pages that were in use before are kept up to so many bytes, and this share of what is free, so that the driver hands out
+/// others.
 const KEPT: usize = 256 << 20;
+const KEPT_OF_FREE: usize = 8;
 
 /// `CUmemLocation`: kind and number.
 #[repr(C)]
@@ -79,7 +81,8 @@ impl Pages {
         self.unmap(self.address);
         self.map(self.address, new)?;
         held.rotate_left(1);
-        while held.len() > 2 && held.len() * self.bytes > KEPT {
+        let most = KEPT.min(self.queue.memory()?.0 as usize / KEPT_OF_FREE);
+        while held.len() > 1 && held.len() * self.bytes > most {
             release(self.queue.driver, held.remove(0));
         }
         Ok(())

@@ -36,6 +36,8 @@ KERNEL __launch_bounds__(T * ROWS, sizeof(x_t) == 8 ? 1 : THREADS / (T * ROWS)) 
     };
 
     Online all;
+    // Any small number will do: with one that depends on them, their loads are not put off until the sum is known.
+    if (dloss == 0) all.max = acc_t(-2e30);
     if constexpr (HELD <= 8) {
         Pack<x_t, V> v[HELD];
         x.get_all<T>(v, lane);

@@ -64,8 +64,8 @@ DEVICE void rotate(const Args& a, const In& q, const In& k, const Out& q_out, co
     bool two = turns || second < D;
     Pack<q_t, V> x[1][2] = {};
     const q_t* row = head_at(q, k, (i64)place, head);
-    load_pack(x[0][0], row + first);
-    if (two) load_pack(x[0][1], row + second);
+    load_here(x[0][0], row + first);
+    if (two) load_here(x[0][1], row + second);
     acc_t cos[V], sin[V];
     if (turns) {
         index position = B == 1 ? place : place % (index)S;
