@@ -29,63 +29,100 @@ DEVICE void produce_scaled(Ring<STAGES>& ring, ScaleRing& scales, const ProductS
     });
 }
 
+// Scales of b hold for 128 columns, tiles begin at multiples of BN: at which places within such 128 they may begin, and how many
+// scales they may need.
+constexpr int PLACES = BN % 128 == 0 ? 128 : BN % 64 == 0 ? 64 : BN % 32 == 0 ? 32 : 16;
+constexpr int B_SCALES = (128 - PLACES + BN + 127) / 128;
+
+// Calls body(Int<place>), so that which sum has which scale is known when the loop is compiled.
+template <int V> struct Int { static constexpr int value = V; };
+template <int AT = 0, class F> DEVICE void at_place(int place, F body) {
+    if constexpr (AT + PLACES >= 128) body(Int<AT>{});
+    else if (place == AT) body(Int<AT>{});
+    else at_place<AT + PLACES>(place, body);
+}
+
 // The product of a piece of `steps` steps; one warpgroup, `half` 0 or 1. BLOCKS: sums over 128 of k are scaled by those of a's rows,
-// `a_scale(r, k)` where they are not copied (r counts within the warpgroup's rows), and of the columns, of_b[k].
-template <bool BLOCKS, class F>
-DEVICE void consume_fp8(float (&d)[H][BN / 2], Ring<STAGES>& ring, ScaleRing& scales, const ProductShared& s, int half, int steps, const float* of_b, F a_scale) {
+// `a_scale(r, k)` where they are not copied (r counts within the warpgroup's rows), and of b's columns, `b_scale(c, k)` (c counts
+// blocks of 128 columns from the one where the tile begins, at its column PLACE). Else sums over EVERY steps are added.
+template <bool BLOCKS, int PLACE, class F, class G>
+DEVICE void consume_fp8(float (&d)[H][BN / 2], Ring<STAGES>& ring, ScaleRing& scales, const ProductShared& s, int half, int steps, F a_scale, G b_scale) {
     static_assert(H == 1 || SETS == 1, "too many registers");
+    constexpr int LAST = BLOCKS ? (PLACE + BN - 1) / 128 : 0;
     int first = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
-    float part[SETS][BN / 2], scale[H][2], next_b = BLOCKS ? of_b[0] : 1.0f;
-    auto multiply = [&](float (&sums)[BN / 2], int stage, int h) {
+    float part[SETS][BN / 2], scale[H][2][B_SCALES], next_b[B_SCALES];
+    auto start = [&](float (&sums)[BN / 2]) { keep(sums), wgmma_fence(); };
+    auto multiply = [&](float (&sums)[BN / 2], int stage, int h, int more) {
         u8* left = s.stages + stage * STAGE_BYTES + (half * H + h) * 64 * 128;
         u64 of_left = along_k(left), of_right = along_k(s.stages + stage * STAGE_BYTES + A_BYTES);
-        keep(sums);
-        wgmma_fence();
         #pragma unroll
-        for (int i = 0; i < 4; i++) wgmma<a_t>(sums, of_left + 2 * i, of_right + 2 * i, i);
-        wgmma_commit();
+        for (int i = 0; i < 4; i++) wgmma<a_t>(sums, of_left + 2 * i, of_right + 2 * i, more || i);
+    };
+    auto read_b = [&](int k) {
+        #pragma unroll
+        for (int c = 0; c <= LAST; c++) next_b[c] = BLOCKS ? b_scale(c, k) : 1.0f;
     };
     auto read_scales = [&](int k) {
-        if (!BLOCKS) return;
-        float b = next_b, *of_a = COPIED ? scales.of(k) : nullptr;
-        if (k + 1 < steps) next_b = of_b[k + 1];
+        float* of_a = COPIED ? scales.of(k) : nullptr;
         #pragma unroll
         for (int g = 0; g < H * 2; g++) {
             int r = first + g / 2 * 64 + g % 2 * 8;
-            scale[g / 2][g % 2] = (COPIED ? of_a[(half * H * 64 + r) * 4 + k % 4] : a_scale(r, k)) * b;
+            float a = COPIED ? of_a[(half * H * 64 + r) * 4 + k % 4] : BLOCKS ? a_scale(r, k) : 1.0f;
+            #pragma unroll
+            for (int c = 0; c <= LAST; c++) scale[g / 2][g % 2][c] = a * next_b[c];
         }
+        if (k + 1 < steps) read_b(k + 1);
     };
     auto add = [&](float (&sums)[BN / 2], int h) {
         keep(sums);
         #pragma unroll
-        for (int i = 0; i < BN / 2; i++) d[h][i] = BLOCKS ? fmaf(sums[i], scale[h][i / 2 % 2], d[h][i]) : d[h][i] + sums[i];
+        for (int i = 0; i < BN / 2; i++)
+            d[h][i] = BLOCKS ? fmaf(sums[i], scale[h][i / 2 % 2][(PLACE + i / 4 * 8) / 128], d[h][i]) : d[h][i] + sums[i];
     };
     #pragma unroll
     for (int h = 0; h < H; h++)
         for (int i = 0; i < BN / 2; i++) d[h][i] = 0.0f;
+    read_b(0);
     barrier_wait(s.full + ring.stage, ring.phase);
     if constexpr (SETS == 1) {
-        for (int k = 0; k < steps; k++) {
-            int stage = ring.stage;
-            ring.next();
+        // N steps, whose products are added up by the tensor cores.
+        auto turn = [&](int k, auto n) {
+            constexpr int N = decltype(n)::value;
+            int stage[N];
+            #pragma unroll
+            for (int e = 0; e < N; e++) {
+                if (e > 0) barrier_wait(s.full + ring.stage, ring.phase);
+                stage[e] = ring.stage;
+                ring.next();
+            }
             #pragma unroll
             for (int h = 0; h < H; h++) {
-                multiply(part[0], stage, h);
+                start(part[0]);
+                #pragma unroll
+                for (int e = 0; e < N; e++) multiply(part[0], stage[e], h, e);
+                wgmma_commit();
                 if (h == 0) read_scales(k); // while the products run
-                if (h == H - 1 && k + 1 < steps) barrier_wait(s.full + ring.stage, ring.phase);
+                if (h == H - 1 && k + N < steps) barrier_wait(s.full + ring.stage, ring.phase);
                 wgmma_wait<0>();
-                if (h == H - 1) release(s, stage);
+                if (h == H - 1)
+                    #pragma unroll
+                    for (int e = 0; e < N; e++) release(s, stage[e]);
                 add(part[0], h);
             }
-        }
+        };
+        int k = 0;
+        if constexpr (!BLOCKS && EVERY > 1)
+            for (; k + EVERY <= steps; k += EVERY) turn(k, Int<EVERY>{});
+        for (; k < steps; k++) turn(k, Int<1>{});
     } else {
         // The loop and its end apart, so that the compiler sees which products are under way.
+        auto begin = [&](float (&sums)[BN / 2], int stage) { start(sums), multiply(sums, stage, 0, 0), wgmma_commit(); };
         auto turn = [&](float (&now)[BN / 2], float (&next)[BN / 2], int k) {
             int stage = ring.stage;
             ring.next();
             read_scales(k);
             barrier_wait(s.full + ring.stage, ring.phase);
-            multiply(next, ring.stage, 0);
+            begin(next, ring.stage);
             wgmma_wait<1>();
             release(s, stage);
             add(now, 0);
@@ -99,7 +136,7 @@ DEVICE void consume_fp8(float (&d)[H][BN / 2], Ring<STAGES>& ring, ScaleRing& sc
             add(now, 0);
         };
         int k = 0;
-        multiply(part[0], ring.stage, 0);
+        begin(part[0], ring.stage);
         for (; k + 2 < steps; k += 2) turn(part[0], part[1], k), turn(part[1], part[0], k + 1);
         if (k + 2 == steps) turn(part[0], part[1], k), last(part[1], k + 1);
         else last(part[0], k);

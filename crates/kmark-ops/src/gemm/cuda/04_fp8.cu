@@ -4,24 +4,37 @@
 // kmark: only dtype=f8e4m3,f8e5m2 layout=nt
 // kmark: let ACROSS_A = 0
 // kmark: let ACROSS_B = 0
-// kmark: let CM = 1
-// kmark: let CN = 2
-// kmark: let H = m>128?2:1
-// kmark: let SETS = 1
-// kmark: let BN = 128
 // kmark: let BK = 128
 // kmark: let SPLIT = 1
+// kmark: let SETS = 1
+// kmark: let EVERY = 1
+// kmark: let PAIRS = sms/2
+//
+// Tiles of 128*R rows and W columns: pairs of 256 rows and W columns (R = 1), or of 256 rows and 2*W columns. What they cost, in
+// clocks: a step of k takes as long as the tensor cores or shared memory need, whatever is more; then they are stored.
+// kmark: let STEPS = ceil(k,128)
+// kmark: let LOW = m<=128
+// kmark: let TILES(R,W) = R==1&&!LOW?ceil(m,256)*ceil(n,W):ceil(m,256)*ceil(n,2*W)
+// kmark: let STEP(R,W) = R==1?100+max(5*W,3*W+256):60+max(10*W,5*W+512)
+// kmark: let COST(R,W) = ceil(TILES(R,W),PAIRS)*(STEPS*STEP(R,W)+16*R*W)
+// kmark: let NARROW = least(W,48,192,16,COST(1,W))
+// kmark: let BROAD = least(W,96,128,16,COST(2,W)*(W==128?100:103))
+// kmark: let H = !LOW&&COST(2,BROAD)<=COST(1,NARROW)?2:1
+// kmark: let BN = H==2?BROAD:NARROW
+// kmark: let CM = H==1&&!LOW?2:1
+// kmark: let CN = 3-CM
+//
 // kmark: let WIDTH = out.f32?4:2
-// kmark: let PUT = scale.block?32/(WIDTH/2):128/WIDTH
+// kmark: let PUT = (BN==48?32:scale.block?64:128)/WIDTH
 // kmark: let COPIED = scale.block&&a_scale.pitch%4==0
 // kmark: let ROW_BYTES = 128+COPIED*16
 // kmark: let OUT_BYTES = 16*16*PUT*WIDTH
-// kmark: let STAGES = min(4,(max_shared-OUT_BYTES-1536)/(128*H*ROW_BYTES+BN*128))
+// kmark: let STAGES = min(8,(max_shared-OUT_BYTES-1536)/(128*H*ROW_BYTES+BN*128))
 // kmark: map a = a box=128,128*H/CN swizzle=128
 // kmark: map b = b box=128,BN/CM swizzle=128
 // kmark: map d = d box=PUT,16 swizzle=PUT*WIDTH
 // kmark: map a_scale = a_scale box=4,128*H strides=ceil(a_scale.pitch,4)*4
-// kmark: kernel gemm_fp8 grid=min(ceil(m,128*H*CM)*ceil(n,BN*CN),sms/2)*2 block=384 cluster=2 shared=STAGES*(128*H*ROW_BYTES+BN*128)+OUT_BYTES+1024
+// kmark: kernel gemm_fp8 grid=min(TILES(H,BN),PAIRS)*2 block=384 cluster=2 shared=STAGES*(128*H*ROW_BYTES+BN*128)+OUT_BYTES+1024
 #include "product_fp8.cuh"
 
 KERNEL __launch_bounds__(WGMMA_THREADS, 1) gemm_fp8(const __grid_constant__ Args a, const __grid_constant__ Maps maps) {
@@ -44,8 +57,10 @@ KERNEL __launch_bounds__(WGMMA_THREADS, 1) gemm_fp8(const __grid_constant__ Args
             constexpr bool BLOCKS = SCALE == SCALE_block;
             int row = piece.row + half * 64 * H, col = piece.col;
             float d[H][BN / 2];
-            const float* of_b = BLOCKS ? a.b_scale.row(min((i64)col, a.n - 1) / 128) : nullptr;
-            consume_fp8<BLOCKS>(d, ring, scales, s, half, work.steps, of_b, [&](int r, int k) { return a.a_scale.at(min((i64)(row + r), a.m - 1), k); });
+            auto of_a = [&](int r, int k) { return a.a_scale.at(min((i64)(row + r), a.m - 1), k); };
+            auto of_b = [&](int c, int k) { return a.b_scale.at(min((i64)col / 128 + c, (a.n - 1) / 128), k); };
+            if constexpr (BLOCKS) at_place(col % 128, [&](auto place) { consume_fp8<true, decltype(place)::value>(d, ring, scales, s, half, work.steps, of_a, of_b); });
+            else consume_fp8<false, 0>(d, ring, scales, s, half, work.steps, of_a, of_b);
             #pragma unroll
             for (int h = 0; h < H; h++) {
                 auto value = [&](float v, int r, int c) {

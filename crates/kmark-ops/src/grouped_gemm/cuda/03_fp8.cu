@@ -12,6 +12,7 @@
 // kmark: let BN = 128
 // kmark: let BK = 128
 // kmark: let SPLIT = 1
+// kmark: let EVERY = 1
 // kmark: let PUT = 32
 // kmark: let COPIED = a_scale.pitch%4==0
 // kmark: let ROW_BYTES = 128+COPIED*16
@@ -42,8 +43,9 @@ KERNEL __launch_bounds__(WGMMA_THREADS, 1) grouped_fp8(const __grid_constant__ A
         each_group_tile(a, rank, steps, [&](const GroupPiece& piece) {
             float d[H][BN / 2];
             int row = piece.row + half * 64 * H, blocks = ((int)a.n + 127) / 128;
-            const float* of_b = a.b_scale.row((i64)piece.group * blocks + min(piece.col / 128, blocks - 1));
-            consume_fp8<true>(d, ring, scales, s, half, steps, of_b, [&](int r, int k) { return a.a_scale.at(min((i64)(row + r), a.a.rows - 1), k); });
+            auto of_a = [&](int r, int k) { return a.a_scale.at(min((i64)(row + r), a.a.rows - 1), k); };
+            auto of_b = [&](int c, int k) { return a.b_scale.at((i64)piece.group * blocks + min(piece.col / 128 + c, blocks - 1), k); };
+            at_place(piece.col % 128, [&](auto place) { consume_fp8<true, decltype(place)::value>(d, ring, scales, s, half, steps, of_a, of_b); });
             #pragma unroll
             for (int h = 0; h < H; h++)
                 put_tile(d[h], s, half, [](float v, int, int) { return v; }, [&](u8* from, int c, int r) {
