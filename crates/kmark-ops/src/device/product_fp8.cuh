@@ -50,28 +50,30 @@ DEVICE void consume_fp8(float (&d)[H][BN / 2], Ring<STAGES>& ring, ScaleRing& sc
     static_assert(H == 1 || SETS == 1, "too many registers");
     constexpr int LAST = BLOCKS ? (PLACE + BN - 1) / 128 : 0;
     int first = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
-    float part[SETS][BN / 2], scale[H][2][B_SCALES], next_b[B_SCALES];
+    float part[SETS][BN / 2], scale[H][2][B_SCALES], next_a[H * 2], next_b[B_SCALES];
     auto start = [&](float (&sums)[BN / 2]) { keep(sums), wgmma_fence(); };
+    u64 stages = along_k(s.stages), left = stages + half * H * 512; // descriptors count 16 bytes
     auto multiply = [&](float (&sums)[BN / 2], int stage, int h, int more) {
-        u8* left = s.stages + stage * STAGE_BYTES + (half * H + h) * 64 * 128;
-        u64 of_left = along_k(left), of_right = along_k(s.stages + stage * STAGE_BYTES + A_BYTES);
+        u32 at = stage * (STAGE_BYTES / 16);
         #pragma unroll
-        for (int i = 0; i < 4; i++) wgmma<a_t>(sums, of_left + 2 * i, of_right + 2 * i, more || i);
+        for (int i = 0; i < 4; i++) wgmma<a_t>(sums, further(left, at + h * 512 + 2 * i), further(stages, at + A_BYTES / 16 + 2 * i), more || i);
     };
-    auto read_b = [&](int k) {
+    auto rows = [&](int g) { return first + g / 2 * 64 + g % 2 * 8; };
+    auto fetch = [&](int k) {
         #pragma unroll
         for (int c = 0; c <= LAST; c++) next_b[c] = BLOCKS ? b_scale(c, k) : 1.0f;
+        #pragma unroll
+        for (int g = 0; g < H * 2; g++) next_a[g] = BLOCKS && !COPIED ? a_scale(rows(g), k) : 1.0f;
     };
     auto read_scales = [&](int k) {
         float* of_a = COPIED ? scales.of(k) : nullptr;
         #pragma unroll
         for (int g = 0; g < H * 2; g++) {
-            int r = first + g / 2 * 64 + g % 2 * 8;
-            float a = COPIED ? of_a[(half * H * 64 + r) * 4 + k % 4] : BLOCKS ? a_scale(r, k) : 1.0f;
+            float a = COPIED ? of_a[(half * H * 64 + rows(g)) * 4 + k % 4] : next_a[g];
             #pragma unroll
             for (int c = 0; c <= LAST; c++) scale[g / 2][g % 2][c] = a * next_b[c];
         }
-        if (k + 1 < steps) read_b(k + 1);
+        if (k + 1 < steps) fetch(k + 1);
     };
     auto add = [&](float (&sums)[BN / 2], int h) {
         keep(sums);
@@ -82,7 +84,7 @@ DEVICE void consume_fp8(float (&d)[H][BN / 2], Ring<STAGES>& ring, ScaleRing& sc
     #pragma unroll
     for (int h = 0; h < H; h++)
         for (int i = 0; i < BN / 2; i++) d[h][i] = 0.0f;
-    read_b(0);
+    fetch(0);
     barrier_wait(s.full + ring.stage, ring.phase);
     if constexpr (SETS == 1) {
         // N steps, whose products are added up by the tensor cores.

@@ -26,6 +26,7 @@
 //
 // kmark: let WIDTH = out.f32?4:2
 // kmark: let PUT = (BN==48?32:scale.block?64:128)/WIDTH
+// kmark: let A_PITCH = scale.block?a_scale.pitch:0
 // kmark: let COPIED = scale.block&&a_scale.pitch%4==0
 // kmark: let ROW_BYTES = 128+COPIED*16
 // kmark: let OUT_BYTES = 16*16*PUT*WIDTH
@@ -57,7 +58,7 @@ KERNEL __launch_bounds__(WGMMA_THREADS, 1) gemm_fp8(const __grid_constant__ Args
             constexpr bool BLOCKS = SCALE == SCALE_block;
             int row = piece.row + half * 64 * H, col = piece.col;
             float d[H][BN / 2];
-            auto of_a = [&](int r, int k) { return a.a_scale.at(min((i64)(row + r), a.m - 1), k); };
+            auto of_a = [&](int r, int k) { return row + r < a.m ? a.a_scale.row(row)[r * A_PITCH + k] : 0.0f; };
             auto of_b = [&](int c, int k) { return a.b_scale.at(min((i64)col / 128 + c, (a.n - 1) / 128), k); };
             if constexpr (BLOCKS) at_place(col % 128, [&](auto place) { consume_fp8<true, decltype(place)::value>(d, ring, scales, s, half, work.steps, of_a, of_b); });
             else consume_fp8<false, 0>(d, ring, scales, s, half, work.steps, of_a, of_b);
