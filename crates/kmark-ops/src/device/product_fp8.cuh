@@ -92,23 +92,23 @@ DEVICE void consume_fp8(float (&d)[H][BN / 2], Ring<STAGES>& ring, ScaleRing& sc
             constexpr int N = decltype(n)::value;
             int stage[N];
             #pragma unroll
-            for (int e = 0; e < N; e++) {
-                if (e > 0) barrier_wait(s.full + ring.stage, ring.phase);
-                stage[e] = ring.stage;
-                ring.next();
-            }
-            #pragma unroll
             for (int h = 0; h < H; h++) {
                 start(part[0]);
                 #pragma unroll
-                for (int e = 0; e < N; e++) multiply(part[0], stage[e], h, e);
-                wgmma_commit();
+                for (int e = 0; e < N; e++) {
+                    if (h == 0) {
+                        if (e > 0) barrier_wait(s.full + ring.stage, ring.phase);
+                        stage[e] = ring.stage;
+                        ring.next();
+                    }
+                    multiply(part[0], stage[e], h, e);
+                    wgmma_commit();
+                    if (h == H - 1 && e > 0) wgmma_wait<1>(), release(s, stage[e - 1]);
+                }
                 if (h == 0) read_scales(k); // while the products run
                 if (h == H - 1 && k + N < steps) barrier_wait(s.full + ring.stage, ring.phase);
                 wgmma_wait<0>();
-                if (h == H - 1)
-                    #pragma unroll
-                    for (int e = 0; e < N; e++) release(s, stage[e]);
+                if (h == H - 1) release(s, stage[N - 1]);
                 add(part[0], h);
             }
         };

@@ -14,6 +14,7 @@
 // kmark: let SPLIT = 1
 // kmark: let EVERY = 1
 // kmark: let PUT = 32
+// kmark: let A_PITCH = a_scale.pitch
 // kmark: let COPIED = a_scale.pitch%4==0
 // kmark: let ROW_BYTES = 128+COPIED*16
 // kmark: let STAGES = min(6,(max_shared-16*1024-1536)/(128*H*ROW_BYTES+BN*128))
@@ -43,7 +44,10 @@ KERNEL __launch_bounds__(WGMMA_THREADS, 1) grouped_fp8(const __grid_constant__ A
         each_group_tile(a, rank, steps, [&](const GroupPiece& piece) {
             float d[H][BN / 2];
             int row = piece.row + half * 64 * H, blocks = ((int)a.n + 127) / 128;
-            auto of_a = [&](int r, int k) { return a.a_scale.at(min((i64)(row + r), a.a.rows - 1), k); };
+            auto of_a = [&](int r, int k) {
+                if constexpr (SETS == 2) return a.a_scale.at(min((i64)(row + r), a.a.rows - 1), k); // no branch between products
+                else return row + r < a.a.rows ? a.a_scale.row(row)[r * A_PITCH + k] : 0.0f;       // fewer registers
+            };
             auto of_b = [&](int c, int k) { return a.b_scale.at((i64)piece.group * blocks + min(piece.col / 128 + c, blocks - 1), k); };
             at_place(piece.col % 128, [&](auto place) { consume_fp8<true, decltype(place)::value>(d, ring, scales, s, half, steps, of_a, of_b); });
             #pragma unroll
