@@ -26,7 +26,7 @@
 // kmark: let USED = TILES(BN)>=PAIRS?PAIRS:TILES(BN)*SPLIT
 //
 // kmark: let WIDTH = out.f32?4:2
-// kmark: let PUT = min(128/WIDTH,BN%64==0?64:BN%32==0?32:16)
+// kmark: let PUT = min(128/WIDTH,SPLIT==1||BN%64==0?64:BN%32==0?32:16)
 // kmark: let STAGES = min(8,(max_shared-33*1024-512)/((128+BN)*128))
 // kmark: map a = a box=ACROSS_A?64:BK,ACROSS_A?BK:128/CN swizzle=128
 // kmark: map b = b box=ACROSS_B?64:BK,ACROSS_B?BK:BN/CM swizzle=128

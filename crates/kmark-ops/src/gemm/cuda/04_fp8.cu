@@ -1,5 +1,5 @@
-// 8-bit operands on Hopper's tensor cores, sums over 128 of k scaled and added in f32, by pairs of blocks that stay and share the
-// rows of a.
+// 8-bit operands on Hopper's tensor cores, sums over 128 of k scaled and added in f32, by pairs of blocks that stay and share what
+// both read.
 // kmark: arch sm_90a
 // kmark: only dtype=f8e4m3,f8e5m2 layout=nt
 // kmark: let ACROSS_A = 0
@@ -17,7 +17,7 @@
 // kmark: let TILES(R,W) = R==1&&!LOW?ceil(m,256)*ceil(n,W):ceil(m,256)*ceil(n,2*W)
 // kmark: let STEP(R,W) = R==1?100+max(5*W,3*W+256):60+max(10*W,5*W+512)
 // kmark: let COST(R,W) = ceil(TILES(R,W),PAIRS)*(STEPS*STEP(R,W)+16*R*W)
-// kmark: let NARROW = least(W,48,192,16,COST(1,W))
+// kmark: let NARROW = least(W,32,192,16,COST(1,W))
 // kmark: let BROAD = least(W,96,128,16,COST(2,W)*(W==128?100:103))
 // kmark: let H = !LOW&&COST(2,BROAD)<=COST(1,NARROW)?2:1
 // kmark: let BN = H==2?BROAD:NARROW
@@ -25,7 +25,7 @@
 // kmark: let CN = 3-CM
 //
 // kmark: let WIDTH = out.f32?4:2
-// kmark: let PUT = (BN==48?32:scale.block?64:128)/WIDTH
+// kmark: let PUT = (BN==48?32:scale.block||BN==32?64:128)/WIDTH
 // kmark: let A_PITCH = scale.block?a_scale.pitch:0
 // kmark: let COPIED = scale.block&&a_scale.pitch%4==0
 // kmark: let ROW_BYTES = 128+COPIED*16
