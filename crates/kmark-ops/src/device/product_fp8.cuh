@@ -66,6 +66,7 @@ DEVICE void consume_fp8(float (&d)[H][BN / 2], Ring<STAGES>& ring, ScaleRing& sc
         for (int g = 0; g < H * 2; g++) next_a[g] = BLOCKS && !COPIED ? a_scale(rows(g), k) : 1.0f;
     };
     auto read_scales = [&](int k) {
+        if constexpr (BLOCKS) keep(next_b); // else the compiler moves them to uniform registers, and waits for them a step early
         float* of_a = COPIED ? scales.of(k) : nullptr;
         #pragma unroll
         for (int g = 0; g < H * 2; g++) {
