@@ -29,10 +29,11 @@ DEVICE ProductShared product_shared(u8* raw) {
     return ProductShared{stages, stages + STAGES * STAGE_BYTES, full, empty};
 }
 
-DEVICE void product_begin(const ProductShared& s, const Maps& maps) {
+// `fillers`: threads that arrive at a full stage beside the producer.
+DEVICE void product_begin(const ProductShared& s, const Maps& maps, int fillers = 0) {
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
-            barrier_init(s.full + i, 1);
+            barrier_init(s.full + i, 1 + fillers);
             barrier_init(s.empty + i, 2 * PAIR); // both warpgroups of both blocks
         }
         barrier_fence_init();
@@ -87,23 +88,19 @@ template <bool ACROSS, int ROWS, bool TO_ALL> DEVICE void copy_vectors(u8* to, c
     }
 }
 
-// The operands of a piece, stage by stage; one thread. `also(k, barrier)` may copy more for a step, and says how many bytes.
-template <class F> DEVICE void produce(Ring<STAGES>& ring, const ProductShared& s, const Maps& maps, int rank, const Piece& piece, F also) {
+// The operands of a piece, stage by stage; one thread.
+DEVICE void produce(Ring<STAGES>& ring, const ProductShared& s, const Maps& maps, int rank, const Piece& piece) {
     for (int k = piece.first; k < piece.end; k++) {
         u8 *a = s.stages + ring.stage * STAGE_BYTES, *b = a + A_BYTES;
         u64* full = s.full + ring.stage;
         barrier_wait(s.empty + ring.stage, ring.phase);
-        barrier_expect(full, STAGE_BYTES + also(k, full));
+        barrier_expect(full, STAGE_BYTES);
         constexpr int A_ROWS = BM / CN, B_ROWS = BN / CM;
         int part_a = CN == 2 ? rank * A_ROWS : 0, part_b = CM == 2 ? rank * B_ROWS : 0;
         copy_vectors<ACROSS_A, A_ROWS, CN == 2>(a + part_a * 128, maps.a, full, piece.row + part_a, k * BK);
         copy_vectors<ACROSS_B, B_ROWS, CM == 2>(b + part_b * 128, maps.b, full, piece.b_first + part_b, k * BK);
         ring.next();
     }
-}
-
-DEVICE void produce(Ring<STAGES>& ring, const ProductShared& s, const Maps& maps, int rank, const Piece& piece) {
-    produce(ring, s, maps, rank, piece, [](int, u64*) { return 0; });
 }
 
 // A stage may be overwritten, for all this warpgroup knows: said to every block that copies into it.

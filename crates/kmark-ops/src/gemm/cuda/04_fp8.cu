@@ -26,42 +26,44 @@
 //
 // kmark: let WIDTH = out.f32?4:2
 // kmark: let PUT = (BN==48?32:scale.block||BN==32?64:128)/WIDTH
-// kmark: let A_PITCH = scale.block?a_scale.pitch:0
-// kmark: let COPIED = scale.block&&a_scale.pitch%4==0
-// kmark: let ROW_BYTES = 128+COPIED*16
+// kmark: let SCALED = scale.block
+// kmark: let A_PITCH = SCALED?a_scale.pitch:0
+// kmark: let B_PITCH = SCALED?b_scale.pitch:0
+// kmark: let STAGE = (128*H+BN)*128+SCALED*(128*H+3)*16
 // kmark: let OUT_BYTES = 16*16*PUT*WIDTH
-// kmark: let STAGES = min(8,(max_shared-OUT_BYTES-1536)/(128*H*ROW_BYTES+BN*128))
+// kmark: let STAGES = min(8,(max_shared-OUT_BYTES-1536)/STAGE)
 // kmark: map a = a box=128,128*H/CN swizzle=128
 // kmark: map b = b box=128,BN/CM swizzle=128
 // kmark: map d = d box=PUT,16 swizzle=PUT*WIDTH
-// kmark: map a_scale = a_scale box=4,128*H strides=ceil(a_scale.pitch,4)*4
-// kmark: kernel gemm_fp8 grid=min(TILES(H,BN),PAIRS)*2 block=384 cluster=2 shared=STAGES*(128*H*ROW_BYTES+BN*128)+OUT_BYTES+1024
+// kmark: kernel gemm_fp8 grid=ceil(TILES(H,BN),ceil(TILES(H,BN),PAIRS))*2 block=384 cluster=2 shared=STAGES*STAGE+OUT_BYTES+1024
 #include "product_fp8.cuh"
 
 KERNEL __launch_bounds__(WGMMA_THREADS, 1) gemm_fp8(const __grid_constant__ Args a, const __grid_constant__ Maps maps) {
     extern __shared__ u8 raw[];
     ProductShared s = product_shared(raw);
-    product_begin(s, maps);
+    product_begin(s, maps, SCALED ? 32 : 0);
     Work work(a.m, a.n, a.k);
     ScaleRing scales(s);
-    int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
-    if (group == 0) {
+    int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
+    if (warp < 4) {
         fewer_registers<40>();
         Ring<STAGES> ring{0, 1};
-        if (threadIdx.x == 0) work.each_piece([&](const Piece& piece, auto) { produce_scaled(ring, scales, s, maps, work.rank, piece); });
+        if (warp < 2) work.each_piece([&](const Piece& piece, auto) {
+            if (threadIdx.x == 0) produce(ring, s, maps, work.rank, piece);
+            if constexpr (SCALED) {
+                int block = piece.col / 128;
+                if (warp == 1) copy_scales(ring, scales, s, work.steps, a.a_scale.row(piece.row), (int)a.m - piece.row, a.b_scale.row(block), ((int)a.n + 127) / 128 - block);
+            }
+        });
     } else {
         more_registers<232>();
         Ring<STAGES> ring{0, 0};
-        int half = group - 1;
+        int half = warp / 4 - 1;
         float all = SCALE == SCALE_tensor ? a.a_scale.ptr[0] * a.b_scale.ptr[0] : 1.0f;
         work.each_piece([&](const Piece& piece, auto) {
-            constexpr bool BLOCKS = SCALE == SCALE_block;
             int row = piece.row + half * 64 * H, col = piece.col;
             float d[H][BN / 2];
-            auto of_a = [&](int r, int k) { return row + r < a.m ? a.a_scale.row(row)[r * A_PITCH + k] : 0.0f; };
-            auto of_b = [&](int c, int k) { return a.b_scale.at(min((i64)col / 128 + c, (a.n - 1) / 128), k); };
-            if constexpr (BLOCKS) at_place(col % 128, [&](auto place) { consume_fp8<true, decltype(place)::value>(d, ring, scales, s, half, work.steps, of_a, of_b); });
-            else consume_fp8<false, 0>(d, ring, scales, s, half, work.steps, of_a, of_b);
+            at_place(SCALED ? col % 128 : 0, [&](auto place) { consume_fp8<decltype(place)::value>(d, ring, scales, s, half, work.steps); });
             #pragma unroll
             for (int h = 0; h < H; h++) {
                 auto value = [&](float v, int r, int c) {
