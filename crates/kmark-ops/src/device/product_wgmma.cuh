@@ -29,10 +29,11 @@ DEVICE ProductShared product_shared(u8* raw) {
     return ProductShared{stages, stages + STAGES * STAGE_BYTES, full, empty};
 }
 
-DEVICE void product_begin(const ProductShared& s, const Maps& maps) {
+// `fillers`: threads that arrive at a full stage beside the producer.
+DEVICE void product_begin(const ProductShared& s, const Maps& maps, int fillers = 0) {
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
-            barrier_init(s.full + i, 1);
+            barrier_init(s.full + i, 1 + fillers);
             barrier_init(s.empty + i, 2 * PAIR); // both warpgroups of both blocks
         }
         barrier_fence_init();
@@ -87,23 +88,19 @@ template <bool ACROSS, int ROWS, bool TO_ALL> DEVICE void copy_vectors(u8* to, c
     }
 }
 
-// The operands of a piece, stage by stage; one thread. `also(k, barrier)` may copy more for a step, and says how many bytes.
-template <class F> DEVICE void produce(Ring<STAGES>& ring, const ProductShared& s, const Maps& maps, int rank, const Piece& piece, F also) {
+// The operands of a piece, stage by stage; one thread.
+DEVICE void produce(Ring<STAGES>& ring, const ProductShared& s, const Maps& maps, int rank, const Piece& piece) {
     for (int k = piece.first; k < piece.end; k++) {
         u8 *a = s.stages + ring.stage * STAGE_BYTES, *b = a + A_BYTES;
         u64* full = s.full + ring.stage;
         barrier_wait(s.empty + ring.stage, ring.phase);
-        barrier_expect(full, STAGE_BYTES + also(k, full));
+        barrier_expect(full, STAGE_BYTES);
         constexpr int A_ROWS = BM / CN, B_ROWS = BN / CM;
         int part_a = CN == 2 ? rank * A_ROWS : 0, part_b = CM == 2 ? rank * B_ROWS : 0;
         copy_vectors<ACROSS_A, A_ROWS, CN == 2>(a + part_a * 128, maps.a, full, piece.row + part_a, k * BK);
         copy_vectors<ACROSS_B, B_ROWS, CM == 2>(b + part_b * 128, maps.b, full, piece.b_first + part_b, k * BK);
         ring.next();
     }
-}
-
-DEVICE void produce(Ring<STAGES>& ring, const ProductShared& s, const Maps& maps, int rank, const Piece& piece) {
-    produce(ring, s, maps, rank, piece, [](int, u64*) { return 0; });
 }
 
 // A stage may be overwritten, for all this warpgroup knows: said to every block that copies into it.
@@ -137,7 +134,8 @@ DEVICE void consume(float (&d)[BN / 2], Ring<STAGES>& ring, const ProductShared&
 
 // Each part of a cut tile finishes some of its columns, PUT at a time, and sends its sums of the others to those who finish them.
 // All parts run at once: no more blocks are launched than there are multiprocessors.
-constexpr int PUTS = BN / PUT;
+constexpr int PUTS = (BN + PUT - 1) / PUT;
+static_assert(SPLIT == 1 || BN % PUT == 0, "parts would store the same columns");
 DEVICE int first_put(int part) { return (PUTS * part + SPLIT - 1) / SPLIT; }
 
 // What one warpgroup of a part sends, and a word for each receiver that says it is there. The words are zero before and after a
@@ -196,16 +194,18 @@ DEVICE void add_sums(float (&v)[PUT / 2], u8* workspace, const Work& work, int p
 
 // A warpgroup's 64 rows through shared memory to the tensor, PUT columns at a time. Each warp stores its own 16 rows and waits
 // for nobody. `add(v, c)` adds to the sums of put c, `value(v, r, c)` makes a result of a sum, `put(from, c, r)` stores a box; r and
-// c count within the 64 rows and the tile's columns. From put `first` to `end`: all, or what a part of a cut tile finishes.
+// c count within the 64 rows and the tile's columns. From put `first` to `end`: all, or what a part of a cut tile finishes. Where
+// PUT does not divide BN, the last put stores some columns once more.
 template <class S, class F, class P> DEVICE void put_tile(const float (&d)[BN / 2], const ProductShared& s, int half, S add, F value, P put, int first, int end) {
     int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
     #pragma unroll
     for (int c = 0; c < PUTS; c++) {
         if (c < first || c >= end) continue;
         u8* buffer = s.out + ((half * 4 + warp) * 2 + c % 2) * PUT_BYTES;
+        const int at_c = c * PUT < BN - PUT ? c * PUT : BN - PUT;
         float v[PUT / 2];
         #pragma unroll
-        for (int i = 0; i < PUT / 2; i++) v[i] = d[c * PUT / 2 + i];
+        for (int i = 0; i < PUT / 2; i++) v[i] = d[at_c / 2 + i];
         add(v, c);
         if (lane == 0) {
             if (c == first && (c > 0 || PUTS % 2 == 1)) tma_wait_read<0>(); // the last tile may have ended with this buffer
@@ -220,7 +220,7 @@ template <class S, class F, class P> DEVICE void put_tile(const float (&d)[BN / 
                 #pragma unroll
                 for (int q = 0; q < 4; q++) {
                     int at = (j + q / 2) * 4 + q % 2 * 2;
-                    int vr = warp * 16 + lane / 4 + q % 2 * 8, vc = c * PUT + (j + q / 2) * 8 + lane % 4 * 2;
+                    int vr = warp * 16 + lane / 4 + q % 2 * 8, vc = at_c + (j + q / 2) * 8 + lane % 4 * 2;
                     Vec<d_t, 2> pair{{down<d_t>(value(v[at], vr, vc)), down<d_t>(value(v[at + 1], vr, vc + 1))}};
                     memcpy(&pairs[q], &pair, 4);
                 }
@@ -231,7 +231,7 @@ template <class S, class F, class P> DEVICE void put_tile(const float (&d)[BN / 
             for (int j = 0; j < PUT / 8; j++) {
                 #pragma unroll
                 for (int h = 0; h < 2; h++) {
-                    int at = j * 4 + h * 2, r = lane / 4 + h * 8, vc = c * PUT + j * 8 + lane % 4 * 2;
+                    int at = j * 4 + h * 2, r = lane / 4 + h * 8, vc = at_c + j * 8 + lane % 4 * 2;
                     Vec<float, 2> pair{{value(v[at], warp * 16 + r, vc), value(v[at + 1], warp * 16 + r, vc + 1)}};
                     store<2>((float*)(buffer + put_place(r, j * 2 + lane % 4 / 2) + lane % 2 * 8), pair);
                 }
@@ -239,7 +239,7 @@ template <class S, class F, class P> DEVICE void put_tile(const float (&d)[BN / 
         }
         fence_for_copies();
         __syncwarp();
-        if (lane == 0) put(buffer, c * PUT, warp * 16), tma_commit();
+        if (lane == 0) put(buffer, at_c, warp * 16), tma_commit();
     }
 }
 

@@ -21,12 +21,13 @@
 // kmark: let SUMS = 16000
 // kmark: let STEP(W) = 20+max(4*W,3*W+256)
 // kmark: let COST(W) = TILES(W)/PAIRS*(STEPS*STEP(W)+PUT_TIME)+(REST(W)>0)*(STEPS*STEP(W)/PARTS(W)+PUT_TIME+SUMS*(PARTS(W)>1))
-// kmark: let BN = ACROSS_B?least(W,128,256,128,COST(W)):least(W,64,256,16,COST(W))
+// Parts of a tile store in boxes that divide its width: narrow ones cost a twentieth.
+// kmark: let BN = ACROSS_B?least(W,128,256,128,COST(W)):least(W,64,256,16,COST(W)*(PARTS(W)>1&&W%64>0?105:100))
 // kmark: let SPLIT = PARTS(BN)
-// kmark: let USED = TILES(BN)>=PAIRS?PAIRS:TILES(BN)*SPLIT
+// kmark: let USED = SPLIT==1?ceil(TILES(BN),ceil(TILES(BN),PAIRS)):TILES(BN)>=PAIRS?PAIRS:TILES(BN)*SPLIT
 //
 // kmark: let WIDTH = out.f32?4:2
-// kmark: let PUT = min(128/WIDTH,BN%64==0?64:BN%32==0?32:16)
+// kmark: let PUT = min(128/WIDTH,SPLIT==1||BN%64==0?64:BN%32==0?32:16)
 // kmark: let STAGES = min(8,(max_shared-33*1024-512)/((128+BN)*128))
 // kmark: map a = a box=ACROSS_A?64:BK,ACROSS_A?BK:128/CN swizzle=128
 // kmark: map b = b box=ACROSS_B?64:BK,ACROSS_B?BK:BN/CM swizzle=128

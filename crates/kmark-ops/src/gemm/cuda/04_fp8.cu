@@ -1,51 +1,69 @@
-// 8-bit operands on Hopper's tensor cores, sums over 128 of k scaled and added in f32, by pairs of blocks that stay and share the
-// rows of a.
+// 8-bit operands on Hopper's tensor cores, sums over 128 of k scaled and added in f32, by pairs of blocks that stay and share what
+// both read.
 // kmark: arch sm_90a
 // kmark: only dtype=f8e4m3,f8e5m2 layout=nt
 // kmark: let ACROSS_A = 0
 // kmark: let ACROSS_B = 0
-// kmark: let CM = 1
-// kmark: let CN = 2
-// kmark: let H = m>128?2:1
-// kmark: let SETS = 1
-// kmark: let BN = 128
 // kmark: let BK = 128
 // kmark: let SPLIT = 1
+// kmark: let SETS = 1
+// kmark: let EVERY = 1
+// kmark: let PAIRS = sms/2
+//
+// Tiles of 128*R rows and W columns: pairs of 256 rows and W columns (R = 1), or of 256 rows and 2*W columns. What they cost, in
+// clocks: a step of k takes as long as the tensor cores or shared memory need, whatever is more; then they are stored.
+// kmark: let STEPS = ceil(k,128)
+// kmark: let LOW = m<=128
+// kmark: let TILES(R,W) = R==1&&!LOW?ceil(m,256)*ceil(n,W):ceil(m,256)*ceil(n,2*W)
+// kmark: let STEP(R,W) = R==1?100+max(5*W,3*W+256):60+max(10*W,5*W+512)
+// kmark: let COST(R,W) = ceil(TILES(R,W),PAIRS)*(STEPS*STEP(R,W)+16*R*W)
+// kmark: let NARROW = least(W,32,192,16,COST(1,W))
+// kmark: let BROAD = least(W,96,128,16,COST(2,W)*(W==128?100:103))
+// kmark: let H = !LOW&&COST(2,BROAD)<=COST(1,NARROW)?2:1
+// kmark: let BN = H==2?BROAD:NARROW
+// kmark: let CM = H==1&&!LOW?2:1
+// kmark: let CN = 3-CM
+//
 // kmark: let WIDTH = out.f32?4:2
-// kmark: let PUT = scale.block?32/(WIDTH/2):128/WIDTH
-// kmark: let COPIED = scale.block&&a_scale.pitch%4==0
-// kmark: let ROW_BYTES = 128+COPIED*16
+// kmark: let PUT = (BN==48?32:scale.block||BN==32?64:128)/WIDTH
+// kmark: let SCALED = scale.block
+// kmark: let A_PITCH = SCALED?a_scale.pitch:0
+// kmark: let B_PITCH = SCALED?b_scale.pitch:0
+// kmark: let STAGE = (128*H+BN)*128+SCALED*(128*H+3)*16
 // kmark: let OUT_BYTES = 16*16*PUT*WIDTH
-// kmark: let STAGES = min(4,(max_shared-OUT_BYTES-1536)/(128*H*ROW_BYTES+BN*128))
+// kmark: let STAGES = min(8,(max_shared-OUT_BYTES-1536)/STAGE)
 // kmark: map a = a box=128,128*H/CN swizzle=128
 // kmark: map b = b box=128,BN/CM swizzle=128
 // kmark: map d = d box=PUT,16 swizzle=PUT*WIDTH
-// kmark: map a_scale = a_scale box=4,128*H strides=ceil(a_scale.pitch,4)*4
-// kmark: kernel gemm_fp8 grid=min(ceil(m,128*H*CM)*ceil(n,BN*CN),sms/2)*2 block=384 cluster=2 shared=STAGES*(128*H*ROW_BYTES+BN*128)+OUT_BYTES+1024
+// kmark: kernel gemm_fp8 grid=ceil(TILES(H,BN),ceil(TILES(H,BN),PAIRS))*2 block=384 cluster=2 shared=STAGES*STAGE+OUT_BYTES+1024
 #include "product_fp8.cuh"
 
 KERNEL __launch_bounds__(WGMMA_THREADS, 1) gemm_fp8(const __grid_constant__ Args a, const __grid_constant__ Maps maps) {
     extern __shared__ u8 raw[];
     ProductShared s = product_shared(raw);
-    product_begin(s, maps);
+    product_begin(s, maps, SCALED ? 32 : 0);
     Work work(a.m, a.n, a.k);
     ScaleRing scales(s);
-    int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
-    if (group == 0) {
+    int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
+    if (warp < 4) {
         fewer_registers<40>();
         Ring<STAGES> ring{0, 1};
-        if (threadIdx.x == 0) work.each_piece([&](const Piece& piece, auto) { produce_scaled(ring, scales, s, maps, work.rank, piece); });
+        if (warp < 2) work.each_piece([&](const Piece& piece, auto) {
+            if (threadIdx.x == 0) produce(ring, s, maps, work.rank, piece);
+            if constexpr (SCALED) {
+                int block = piece.col / 128;
+                if (warp == 1) copy_scales(ring, scales, s, work.steps, a.a_scale.row(piece.row), (int)a.m - piece.row, a.b_scale.row(block), ((int)a.n + 127) / 128 - block);
+            }
+        });
     } else {
         more_registers<232>();
         Ring<STAGES> ring{0, 0};
-        int half = group - 1;
+        int half = warp / 4 - 1;
         float all = SCALE == SCALE_tensor ? a.a_scale.ptr[0] * a.b_scale.ptr[0] : 1.0f;
         work.each_piece([&](const Piece& piece, auto) {
-            constexpr bool BLOCKS = SCALE == SCALE_block;
             int row = piece.row + half * 64 * H, col = piece.col;
             float d[H][BN / 2];
-            const float* of_b = BLOCKS ? a.b_scale.row(min((i64)col, a.n - 1) / 128) : nullptr;
-            consume_fp8<BLOCKS>(d, ring, scales, s, half, work.steps, of_b, [&](int r, int k) { return a.a_scale.at(min((i64)(row + r), a.m - 1), k); });
+            at_place(SCALED ? col % 128 : 0, [&](auto place) { consume_fp8<decltype(place)::value>(d, ring, scales, s, half, work.steps); });
             #pragma unroll
             for (int h = 0; h < H; h++) {
                 auto value = [&](float v, int r, int c) {

@@ -12,38 +12,42 @@
 // kmark: let BN = 128
 // kmark: let BK = 128
 // kmark: let SPLIT = 1
+// kmark: let EVERY = 1
 // kmark: let PUT = 32
-// kmark: let COPIED = a_scale.pitch%4==0
-// kmark: let ROW_BYTES = 128+COPIED*16
-// kmark: let STAGES = min(6,(max_shared-16*1024-1536)/(128*H*ROW_BYTES+BN*128))
+// kmark: let SCALED = 1
+// kmark: let A_PITCH = a_scale.pitch
+// kmark: let B_PITCH = b_scale.pitch
+// kmark: let STAGE = (128*H+BN)*128+(128*H+3)*16
+// kmark: let STAGES = min(6,(max_shared-16*1024-1536)/STAGE)
 // kmark: let SLOT = form.masked?m:d.rows
 // kmark: map a = a box=128,128*H/CN swizzle=128
 // kmark: map b = b box=128,BN/CM swizzle=128
 // kmark: map d = d box=PUT,16,1 dims=n,SLOT,d.rows/SLOT strides=d.pitch,d.pitch*SLOT swizzle=PUT*2
-// kmark: map a_scale = a_scale box=4,128*H strides=ceil(a_scale.pitch,4)*4
-// kmark: kernel grouped_fp8 grid=sms/2*2 block=384 cluster=2 shared=STAGES*(128*H*ROW_BYTES+BN*128)+17*1024
+// kmark: kernel grouped_fp8 grid=sms/2*2 block=384 cluster=2 shared=STAGES*STAGE+17*1024
 #include "groups_wgmma.cuh"
 #include "product_fp8.cuh"
 
 KERNEL __launch_bounds__(WGMMA_THREADS, 1) grouped_fp8(const __grid_constant__ Args a, const __grid_constant__ Maps maps) {
     extern __shared__ u8 raw[];
     ProductShared s = product_shared(raw);
-    product_begin(s, maps);
+    product_begin(s, maps, 32);
     ScaleRing scales(s);
-    int rank = cluster_rank(), group = __shfl_sync(~0u, threadIdx.x / 128, 0), steps = (int)((a.k + BK - 1) / BK);
-    if (group == 0) {
+    int rank = cluster_rank(), warp = __shfl_sync(~0u, threadIdx.x / 32, 0), steps = (int)((a.k + BK - 1) / BK);
+    if (warp < 4) {
         fewer_registers<40>();
         Ring<STAGES> ring{0, 1};
-        if (threadIdx.x == 0) each_group_tile(a, rank, steps, [&](const GroupPiece& piece) { produce_scaled(ring, scales, s, maps, rank, piece); });
+        if (warp < 2) each_group_tile(a, rank, steps, [&](const GroupPiece& piece) {
+            int blocks = ((int)a.n + 127) / 128, block = piece.col / 128;
+            if (threadIdx.x == 0) produce(ring, s, maps, rank, piece);
+            if (warp == 1) copy_scales(ring, scales, s, steps, a.a_scale.row(piece.row), (int)a.a.rows - piece.row, a.b_scale.row((i64)piece.group * blocks + block), blocks - block);
+        });
     } else {
         more_registers<232>();
         Ring<STAGES> ring{0, 0};
-        int half = group - 1;
+        int half = warp / 4 - 1;
         each_group_tile(a, rank, steps, [&](const GroupPiece& piece) {
             float d[H][BN / 2];
-            int row = piece.row + half * 64 * H, blocks = ((int)a.n + 127) / 128;
-            const float* of_b = a.b_scale.row((i64)piece.group * blocks + min(piece.col / 128, blocks - 1));
-            consume_fp8<true>(d, ring, scales, s, half, steps, of_b, [&](int r, int k) { return a.a_scale.at(min((i64)(row + r), a.a.rows - 1), k); });
+            at_place(piece.col % 128, [&](auto place) { consume_fp8<decltype(place)::value>(d, ring, scales, s, half, steps); });
             #pragma unroll
             for (int h = 0; h < H; h++)
                 put_tile(d[h], s, half, [](float v, int, int) { return v; }, [&](u8* from, int c, int r) {
