@@ -188,10 +188,12 @@ fn what_a_driver_lacks_or_does_not_explain_is_said() {
     }
     // Without pages that can be exchanged, tensors stay where they are.
     let old = build("standin-without-pages", Some("cuMemGetAllocationGranularity"));
-    let still = || on_standin(&old, &[&run[..], &["--budget", "1ms", "--rounds", "2", "--no-roofs"]].concat()).output();
-    assert_eq!(until_calm(None, || still().unwrap()).status.code(), Some(0));
-    let old = build("standin-without-graphs", Some("cuStreamBeginCapture_v2"));
     let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("still");
+    let more = ["--budget", "1ms", "--rounds", "2", "--no-roofs", "--out", out.to_str().unwrap()];
+    let still = until_calm(Some(&out), || on_standin(&old, &[&run[..], &more].concat()).output().unwrap());
+    assert_eq!(still.status.code(), Some(0), "{}", text(&still.stderr));
+    let old = build("standin-without-graphs", Some("cuStreamBeginCapture_v2"));
     let out = dir.path().join("out");
     // A graph of tiny tensors would have thousands of them, each with a module of its own.
     let run = ["run", "rmsnorm", "--device", "cuda", "--dtype", "f32", "--configs", "64x1024"];
