@@ -3,8 +3,12 @@
 // SETS of such registers (H = 1) a warpgroup's next products run while it adds. Where scales are of blocks (SCALED), a warp beside
 // the producer copies them: as boxes, rows of 16 bytes hold up the copies of operands.
 #pragma once
+#include "hopper/copy.cuh"
 #include "hopper/keep.cuh"
 #include "product_wgmma.cuh"
+
+// The descriptor of what lies 16*n bytes further on.
+DEVICE u64 further(u64 descriptor, u32 n) { return descriptor & 0xffffffff00000000ull | (u32)descriptor + n; }
 
 // Scales of b hold for 128 columns, tiles begin at multiples of BN: at which places within such 128 they may begin, and how many
 // scales they may need.
@@ -59,6 +63,11 @@ template <int AT = 0, class F> DEVICE void at_place(int place, F body) {
     else at_place<AT + PLACES>(place, body);
 }
 
+// ORDER: the warpgroups take turns in giving products to the tensor cores. Without, both may be done at the same time, and the
+// tensor cores idle while both add. The first turn is the first one's; the last that is given is not taken.
+DEVICE void await_turn(int half) { named_barrier(3 + half, 256); }
+DEVICE void give_turn(int half) { asm volatile("bar.arrive %0, 256;" ::"r"(4 - half) : "memory"); }
+
 // The product of a piece of `steps` steps; one warpgroup, `half` 0 or 1. SCALED: sums over 128 of k are scaled by those of a's rows
 // and of b's columns, the first of which is column PLACE of a block of 128. Else sums over EVERY steps are added.
 template <int PLACE> DEVICE void consume_fp8(float (&d)[H][BN / 2], Ring<STAGES>& ring, ScaleRing& scales, const ProductShared& s, int half, int steps) {
@@ -67,6 +76,7 @@ template <int PLACE> DEVICE void consume_fp8(float (&d)[H][BN / 2], Ring<STAGES>
     int first = half * H * 64 + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
     float part[SETS][BN / 2], scale[H][2][B_SCALES];
     auto start = [&](float (&sums)[BN / 2]) { keep(sums), wgmma_fence(); };
+    if constexpr (ORDER) static_assert(SETS == 1, "products of two sets are always under way");
     u64 stages = along_k(s.stages), left = stages + half * H * 512; // descriptors count 16 bytes
     auto multiply = [&](float (&sums)[BN / 2], int stage, int h, int more) {
         u32 at = stage * (STAGE_BYTES / 16);
@@ -101,6 +111,7 @@ template <int PLACE> DEVICE void consume_fp8(float (&d)[H][BN / 2], Ring<STAGES>
             int stage[N];
             #pragma unroll
             for (int h = 0; h < H; h++) {
+                if constexpr (ORDER) await_turn(half);
                 start(part[0]);
                 #pragma unroll
                 for (int e = 0; e < N; e++) {
@@ -113,6 +124,7 @@ template <int PLACE> DEVICE void consume_fp8(float (&d)[H][BN / 2], Ring<STAGES>
                     wgmma_commit();
                     if (h == H - 1 && e > 0) wgmma_wait<1>(), release(s, stage[e - 1]);
                 }
+                if constexpr (ORDER) give_turn(half);
                 if (h == 0) read_scales(k); // while the products run
                 if (h == H - 1 && k + N < steps) barrier_wait(s.full + ring.stage, ring.phase);
                 wgmma_wait<0>();

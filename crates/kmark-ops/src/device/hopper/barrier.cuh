@@ -34,15 +34,6 @@ DEVICE void barrier_wait(u64* barrier, int phase) {
                  ::"r"(shared_address(barrier)), "r"(phase) : "memory");
 }
 
-// Copies 4 or 16 bytes to shared memory while the thread goes on, and lets it arrive when all copies that it began are done. Such
-// an arrival is one of those that the barrier was made for.
-template <int BYTES> DEVICE void copy_later(void* to, const void* from) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared_address(to)), "l"(from), "n"(BYTES) : "memory");
-}
-DEVICE void arrive_when_copied(u64* barrier) {
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
-}
-
 // A place in a ring of stages: which one is next, and in which phase of its barriers.
 template <int STAGES> struct Ring {
     int stage, phase;

@@ -17,8 +17,6 @@ template <int N> DEVICE void wgmma_wait() { asm volatile("wgmma.wait_group.sync.
 DEVICE u64 along_k(const void* p) {
     return (u64)((shared_address(p) & 0x3ffff) >> 4) | 1ull << 16 | 64ull << 32 | 1ull << 62;
 }
-// The descriptor of what lies 16*n bytes further on.
-DEVICE u64 further(u64 descriptor, u32 n) { return descriptor & 0xffffffff00000000ull | (u32)descriptor + n; }
 // Rows across k, 64 elements of 2 bytes each, `next` bytes to the following 64: the next 16 of k are 128 further on.
 DEVICE u64 across_k(const void* p, int next) {
     return (u64)((shared_address(p) & 0x3ffff) >> 4) | (u64)(next >> 4) << 16 | 64ull << 32 | 1ull << 62;

@@ -13,6 +13,7 @@
 // kmark: let BK = 128
 // kmark: let SPLIT = 1
 // kmark: let EVERY = 1
+// kmark: let ORDER = 0
 // kmark: let PUT = 32
 // kmark: let SCALED = 1
 // kmark: let A_PITCH = a_scale.pitch
