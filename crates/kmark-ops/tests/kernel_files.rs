@@ -89,6 +89,7 @@ fn variants_are_what_a_file_offers_in_a_case() {
     assert!(variants("// kmark: tune BN = 64, 128 when BN<n", 64).is_empty());
     let many = (0..3).map(|i| format!("// kmark: tune T{i} = 1, 2, 3, 4, 5")).collect::<Vec<_>>().join("\n");
     assert!(variants(&many, 64).is_empty(), "125 variants");
+    assert_eq!(variants(&format!("{many} when T0+T1==T2"), 64).len(), 10, "of 125");
 }
 
 #[test]

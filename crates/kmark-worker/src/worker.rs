@@ -13,7 +13,7 @@ use kmark_core::record::{Mode, Status, Times};
 use kmark_core::stop::Stop;
 use kmark_core::tensor::{TensorSpec, View};
 use kmark_core::wire::{PROTOCOL, Question, Reply, Request};
-use kmark_device::cuda::{Cuda, GpuWorkload};
+use kmark_device::cuda::{Cuda, GpuWorkload, Lies};
 use kmark_device::inherited::take_pipe;
 use kmark_device::measure::{Outcome, Stage};
 use kmark_device::workload::{self, verify_on};
@@ -205,8 +205,8 @@ impl Worker<'_> {
                 }
                 let cuda =
                     kind_of::<Cuda>(self.device()?).ok_or_else(|| Fault::new(Status::Unsupported, "needs a GPU"))?;
-                let problems =
-                    GpuWorkload::new(cuda, entry.op, &case, entry.op.value_seed(&case, 0))?.against_host()?;
+                let problems = GpuWorkload::new(cuda, entry.op, &case, entry.op.value_seed(&case, 0), Lies::InPages)?
+                    .against_host()?;
                 Reply::Compared { problems, busy_ns: busy() }
             }
             Request::Prepare { case, impl_name, mode, check } => {
@@ -261,7 +261,11 @@ impl Worker<'_> {
                 _ => 1,
             };
             let seed = entry.op.value_seed(&case, 0);
-            let workloads = (0..copies as u64).map(|i| device.workload(entry.op, &case, Stage::seed_of(seed, i)));
+            let workload = |i| match copies {
+                1 => device.workload(entry.op, &case, Stage::seed_of(seed, i)),
+                _ => device.one_of_many(entry.op, &case, Stage::seed_of(seed, i)),
+            };
+            let workloads = (0..copies as u64).map(workload);
             let stage = Stage::new(workloads.collect::<std::result::Result<_, Fault>>()?, mode, seed);
             self.prepared = Some(Prepared { case: case.clone(), mode, stage });
         }

@@ -43,7 +43,14 @@ impl Drop for Raw {
     }
 }
 
-/// Where a tensor lies. A driver that cannot change pages gives plain memory.
+/// How tensors lie: in pages of their own, which can be exchanged, or beside others, where there are many small ones.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Lies {
+    InPages,
+    Beside,
+}
+
+/// Where a tensor lies. A driver that cannot exchange pages gives plain memory.
 enum Place {
     Pages(Pages),
     Plain(Raw),
@@ -60,11 +67,12 @@ pub struct Block {
 }
 
 impl Block {
-    pub fn new(queue: &Arc<Queue>, spec: &TensorSpec) -> Result<Block, Fault> {
+    pub fn new(queue: &Arc<Queue>, spec: &TensorSpec, lies: Lies) -> Result<Block, Fault> {
         let (bytes, (before, all)) = (spec.bytes(), extent(spec));
         let no_room =
             |f: Fault| Fault::new(f.status, format!("no memory for {} ({bytes} bytes): {}", spec.name, f.message));
-        let place = match Pages::new(queue, all).map_err(no_room)? {
+        let pages = if lies == Lies::InPages { Pages::new(queue, all).map_err(no_room)? } else { None };
+        let place = match pages {
             Some(pages) => Place::Pages(pages),
             None => Place::Plain(Raw::new(queue, all).map_err(no_room)?),
         };

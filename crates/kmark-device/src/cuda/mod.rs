@@ -28,6 +28,7 @@ mod workspace;
 pub use cublaslt::{Matmul, Matrix, Product};
 pub use driver::{Driver, LAUNCH_FAILED, Queue};
 pub use library::PATH_VARIABLE;
+pub use memory::Lies;
 pub use memory::{Block, Raw};
 pub use nvml::{Nvml, State};
 pub use nvrtc::Nvrtc;
@@ -183,7 +184,11 @@ impl Device for Cuda {
     }
 
     fn workload(&self, op: &'static Op, case: &Case, seed: u64) -> Result<Box<dyn Workload>, Fault> {
-        Ok(Box::new(GpuWorkload::new(self, op, case, seed)?))
+        Ok(Box::new(GpuWorkload::new(self, op, case, seed, Lies::InPages)?))
+    }
+
+    fn one_of_many(&self, op: &'static Op, case: &Case, seed: u64) -> Result<Box<dyn Workload>, Fault> {
+        Ok(Box::new(GpuWorkload::new(self, op, case, seed, Lies::Beside)?))
     }
 
     fn long_ns(&self) -> f64 {

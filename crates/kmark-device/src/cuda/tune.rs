@@ -12,8 +12,9 @@ use kmark_core::spelling::unknown;
 use kmark_core::tensor::TensorSpec;
 use std::borrow::Cow;
 
-/// More variants than this nobody waits for.
+/// More variants than this nobody waits for; so many are looked at to find them.
 const MOST: usize = 64;
+const MOST_TO_SEE: usize = 4096;
 
 /// A value for each name.
 pub type Choice = Vec<(String, i64)>;
@@ -84,8 +85,8 @@ impl Directives {
                     }
                 }
             }
-            if more.len() > MOST {
-                return Err(format!("tune {}: more than {MOST} variants", tune.name));
+            if more.len() > MOST_TO_SEE {
+                return Err(format!("tune {}: more than {MOST_TO_SEE} variants, before `when` leaves any out", tune.name));
             }
             all = more;
         }
@@ -99,6 +100,7 @@ impl Directives {
         });
         match refused {
             Some(why) if all.is_empty() => Err(why),
+            _ if all.len() > MOST => Err(format!("tune: {} variants, more than {MOST}", all.len())),
             _ => Ok(all),
         }
     }

@@ -5,7 +5,7 @@ use super::Cuda;
 use super::driver::Address;
 use super::engine::Hashing;
 use super::layout::{Layout, TALLY};
-use super::memory::{Block, Raw};
+use super::memory::{Block, Lies, Raw};
 use super::oracle::Oracle;
 use super::prelude::{For, SLOTS, Slot, pack, slots};
 use super::program::address;
@@ -49,10 +49,10 @@ pub(super) enum Ask {
 }
 
 impl GpuWorkload {
-    pub fn new(cuda: &Cuda, op: &'static Op, case: &Case, seed: u64) -> Result<GpuWorkload, Fault> {
+    pub fn new(cuda: &Cuda, op: &'static Op, case: &Case, seed: u64, lies: Lies) -> Result<GpuWorkload, Fault> {
         let specs = op.tensors(case);
         let blocks =
-            specs.iter().map(|s| Block::new(cuda.queue(), s).map(Arc::new)).collect::<Result<Vec<_>, Fault>>()?;
+            specs.iter().map(|s| Block::new(cuda.queue(), s, lies).map(Arc::new)).collect::<Result<Vec<_>, Fault>>()?;
         let on_device = |(s, block): (&TensorSpec, &Arc<Block>)| Buffer::on_device(s, Arc::clone(block) as _);
         let buffers = Buffers(specs.iter().zip(&blocks).map(on_device).collect());
         let mut pristine = Vec::new();
