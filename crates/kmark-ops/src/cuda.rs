@@ -246,7 +246,7 @@ impl UserKernel {
                 let known = directives.kernels.iter().map(|k| k.name.as_str());
                 return Err(kmark_core::spelling::unknown("kernel", entry, known));
             }
-            directives.kernels.retain(|k| k.name == entry);
+            directives.kernels.retain(|k| k.name == entry || !k.bind.is_empty());
         }
         let folder = path.parent().filter(|p| is_cuda && !p.as_os_str().is_empty());
         let described = [&bytes[..], launch.unwrap_or_default().as_bytes()].concat();

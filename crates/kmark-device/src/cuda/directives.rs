@@ -8,7 +8,8 @@ use super::tune::Choice;
 use kmark_core::case::Case;
 use kmark_core::expr::{Scope, evaluate, is_name};
 use kmark_core::op::{AttrKind, Op};
-use kmark_core::tensor::TensorSpec;
+use kmark_core::spelling::unknown;
+use kmark_core::tensor::{Role, TensorSpec};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Directives {
@@ -119,7 +120,7 @@ impl Directives {
                     "arch",
                     "flags",
                 ];
-                return Err(kmark_core::spelling::unknown("directive", word, known));
+                return Err(unknown("directive", word, known));
             }
         }
         Ok(())
@@ -140,6 +141,13 @@ impl Directives {
             if names.value(condition)? == 0 {
                 return Err(format!("needs {condition}"));
             }
+        }
+        let inputs = names.tensors.iter().filter(|t| t.role == Role::In).map(|t| t.name);
+        for name in self.kernels.iter().flat_map(|k| &k.bind) {
+            if !inputs.clone().any(|input| input == name) {
+                return Err(format!("bind=: {}", unknown("input", name, inputs)));
+            }
+            names.is_a_weight(name).map_err(|axis| format!("bind=: {name} is no weight, it grows with {axis}"))?;
         }
         self.check_choice(names)?;
         self.maps.iter().try_for_each(|map| map.tile(names).map(drop))
@@ -170,6 +178,13 @@ impl Directives {
             }
         }
         Ok(names)
+    }
+
+    /// The inputs of which something is made before the timed launches, if there are any.
+    pub fn made_of(&self) -> Option<String> {
+        let mut all: Vec<&str> = self.kernels.iter().flat_map(|k| &k.bind).map(String::as_str).collect();
+        all.dedup();
+        (!all.is_empty()).then(|| all.join(","))
     }
 
     /// Whether it is written for this architecture.
@@ -234,6 +249,18 @@ pub struct Names<'a> {
 impl Names<'_> {
     pub fn value(&self, expression: &str) -> Result<i64, String> {
         evaluate(expression, self)
+    }
+}
+
+impl Names<'_> {
+    /// Weights are the same however many rows are computed on: whoever prepares more has done the work before it is timed.
+    /// `Err` says with which axis a tensor grows.
+    fn is_a_weight(&self, name: &str) -> Result<(), &'static str> {
+        let Some(first) = self.op.axes.iter().find(|a| a.name == "m").or(self.op.axes.first()) else { return Ok(()) };
+        let mut more = self.case.clone();
+        more.axes.entry(first.name.into()).and_modify(|size| *size *= 2);
+        let shape = |tensors: &[TensorSpec]| tensors.iter().find(|t| t.name == name).map(|t| t.shape.clone());
+        if shape(&self.op.tensors(&more)) == shape(self.tensors) { Ok(()) } else { Err(first.name) }
     }
 }
 
@@ -308,6 +335,7 @@ mod tests {
             ("// kmark: let A = 3\n// kmark: let A = 4", "line 2: there are two values A"),
             ("// kmark: tune A = 3,, 4", "write it like tune BN = 128, 192, 256 when BN<=n"),
             ("// kmark: kernel k grid=1 block=1 with=pdl", "unknown word after with= 'pdl'"),
+            ("// kmark: kernel k grid=1 block=1 bnd=w", "did you mean 'bind'"),
             ("// kmark: let A = sms*occupancy", "line 1: occupancy follows from the compiled kernel"),
             ("// kmark: kernel k grid=occupancy block=occupancy*32", "line 1: kernel k: occupancy follows"),
             ("// kmark: map a of a box=64,64", "write it like map NAME = TENSOR box="),

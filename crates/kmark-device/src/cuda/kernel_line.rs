@@ -12,6 +12,8 @@ pub struct KernelLine {
     pub shared: Option<String>,
     pub cluster: Vec<String>,
     pub with: Vec<With>,
+    /// Inputs of which it makes something before anything is timed; all that it sees of the case.
+    pub bind: Vec<String>,
 }
 
 /// What a launch asks of the driver beyond its shape.
@@ -46,8 +48,9 @@ impl KernelLine {
                 "shared" => line.shared = Some(value.to_string()),
                 "cluster" => line.cluster = parts(value),
                 "with" => line.with = value.split(',').map(With::parse).collect::<Result<_, _>>()?,
+                "bind" => line.bind = parts(value),
                 _ => {
-                    let known = ["grid", "block", "shared", "cluster", "with"];
+                    let known = ["grid", "block", "shared", "cluster", "with", "bind"];
                     return Err(kmark_core::spelling::unknown("launch setting", key, known));
                 }
             }

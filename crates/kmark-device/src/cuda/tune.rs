@@ -86,7 +86,10 @@ impl Directives {
                 }
             }
             if more.len() > MOST_TO_SEE {
-                return Err(format!("tune {}: more than {MOST_TO_SEE} variants, before `when` leaves any out", tune.name));
+                return Err(format!(
+                    "tune {}: more than {MOST_TO_SEE} variants, before `when` leaves any out",
+                    tune.name
+                ));
             }
             all = more;
         }

@@ -60,6 +60,7 @@ pub fn template(e: &Entry) -> Result<String> {
             .into(),
     );
     line("//     require CONDITION          arch sm_90a          flags --use_fast_math".into());
+    line("//     kernel pack … bind=TENSOR  a launch before those that are timed; sees that input and the workspace alone".into());
     line("// Hopper: #include \"hopper/barrier.cuh\", \"hopper/tma.cuh\", \"hopper/wgmma.cuh\". All of it: FORMAT.md, kernel files.".into());
     line(format!("// Arguments and types: kmark list ops {} --signature", e.op.name));
     line(String::new());

@@ -120,6 +120,34 @@ fn a_kernel_that_writes_beside_its_workspace_is_wrong() {
     becomes(&with("64 zeroed", "if (a.workspace[63] != 0) return;"), "ok", 0, "", &[]);
 }
 
+/// Weights are packed outside of what is timed, again for all values that there are, and the contract says it. Who packs sees
+/// nothing else.
+#[test]
+fn a_launch_at_bind_sees_the_tensors_it_names_and_makes_another_contract() {
+    let lines =
+        "// kmark: workspace n*4\n// kmark: kernel pack grid=1 block=64 bind=w\n// kmark: kernel mine grid=m block=256";
+    let pack = "KERNEL pack(const __grid_constant__ Args a) {\n    for (i64 c = threadIdx.x; c < a.n; c += 64) \
+                ((float*)a.workspace)[c] = 2 * (float)wide(a.w.ptr[c]);\n}\n";
+    let source = GOOD
+        .replace("// kmark: kernel mine grid=m block=256", lines)
+        .replace("wide(a.w.ptr[c])", "((float*)a.workspace)[c] / 2");
+    let source = format!("{source}\n{pack}");
+    let (records, result) = with_file("mine.cu", &source, &[]);
+    assert_eq!(result.status.code(), Some(0), "{}", text(&result.stderr));
+    for r in &records {
+        let mine = r["impl"].as_str().unwrap().contains("mine.cu");
+        assert_eq!(
+            (&r["status"], &r["contract"]),
+            (&"ok".into(), &if mine { "x,w -> y, w at bind" } else { "x,w -> y" }.into()),
+            "{r}"
+        );
+    }
+    let peeks = source.replace("2 * (float)wide(a.w.ptr[c])", "(float)up(a.x.ptr[c])");
+    becomes(&peeks, "crashed", 6, "illegal memory access", &["--filter", "*m5-n17*"]);
+    becomes(&source.replace("bind=w", "bind=y"), "unsupported", 0, "bind=: unknown input 'y'", &[]);
+    becomes(&source.replace("bind=w", "bind=w,x"), "unsupported", 0, "bind=: x is no weight, it grows with m", &[]);
+}
+
 /// The stand-in takes 8 blocks of 256 threads to a multiprocessor.
 #[test]
 fn a_grid_knows_the_occupancy_of_its_kernel() {
