@@ -183,6 +183,7 @@ impl Directives {
     /// The inputs of which something is made before the timed launches, if there are any.
     pub fn made_of(&self) -> Option<String> {
         let mut all: Vec<&str> = self.kernels.iter().flat_map(|k| &k.bind).map(String::as_str).collect();
+        all.sort_unstable();
         all.dedup();
         (!all.is_empty()).then(|| all.join(","))
     }
@@ -250,9 +251,7 @@ impl Names<'_> {
     pub fn value(&self, expression: &str) -> Result<i64, String> {
         evaluate(expression, self)
     }
-}
 
-impl Names<'_> {
     /// Weights are the same however many rows are computed on: whoever prepares more has done the work before it is timed.
     /// `Err` says with which axis a tensor grows.
     fn is_a_weight(&self, name: &str) -> Result<(), &'static str> {

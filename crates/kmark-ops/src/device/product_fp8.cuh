@@ -69,19 +69,20 @@ DEVICE void await_turn(int half) { named_barrier(3 + half, 256); }
 DEVICE void give_turn(int half) { asm volatile("bar.arrive %0, 256;" ::"r"(4 - half) : "memory"); }
 
 // The product of a piece of `steps` steps; one warpgroup, `half` 0 or 1. SCALED: sums over 128 of k are scaled by those of a's rows
-// and of b's columns, the first of which is column PLACE of a block of 128. Else sums over EVERY steps are added.
+// and of b's columns, the first of which is column PLACE of a block of 128. Else they are added as they are.
 template <int PLACE> DEVICE void consume_fp8(float (&d)[H][BN / 2], Ring<STAGES>& ring, ScaleRing& scales, const ProductShared& s, int half, int steps) {
     static_assert(H == 1 || SETS == 1, "too many registers");
     constexpr int LAST = SCALED ? (PLACE + BN - 1) / 128 : 0;
     int first = half * H * 64 + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
     float part[SETS][BN / 2], scale[H][2][B_SCALES];
-    auto start = [&](float (&sums)[BN / 2]) { keep(sums), wgmma_fence(); };
     if constexpr (ORDER) static_assert(SETS == 1, "products of two sets are always under way");
     u64 stages = along_k(s.stages), left = stages + half * H * 512; // descriptors count 16 bytes
-    auto multiply = [&](float (&sums)[BN / 2], int stage, int h, int more) {
+    auto start = [&](float (&sums)[BN / 2]) { keep(sums), wgmma_fence(); };
+    auto multiply = [&](float (&sums)[BN / 2], int stage, int h) {
         u32 at = stage * (STAGE_BYTES / 16);
         #pragma unroll
-        for (int i = 0; i < 4; i++) wgmma<a_t>(sums, further(left, at + h * 512 + 2 * i), further(stages, at + A_BYTES / 16 + 2 * i), more || i);
+        for (int i = 0; i < 4; i++) wgmma<a_t>(sums, further(left, at + h * 512 + 2 * i), further(stages, at + A_BYTES / 16 + 2 * i), i);
+        wgmma_commit();
     };
     auto read_scales = [&](int k) {
         if constexpr (SCALED) {
@@ -105,46 +106,30 @@ template <int PLACE> DEVICE void consume_fp8(float (&d)[H][BN / 2], Ring<STAGES>
         for (int i = 0; i < BN / 2; i++) d[h][i] = 0.0f;
     barrier_wait(s.full + ring.stage, ring.phase);
     if constexpr (SETS == 1) {
-        // N steps, whose products are added up by the tensor cores.
-        auto turn = [&](int k, auto n) {
-            constexpr int N = decltype(n)::value;
-            int stage[N];
+        for (int k = 0; k < steps; k++) {
+            int stage;
             #pragma unroll
             for (int h = 0; h < H; h++) {
                 if constexpr (ORDER) await_turn(half);
                 start(part[0]);
-                #pragma unroll
-                for (int e = 0; e < N; e++) {
-                    if (h == 0) {
-                        if (e > 0) barrier_wait(s.full + ring.stage, ring.phase);
-                        stage[e] = ring.stage;
-                        ring.next();
-                    }
-                    multiply(part[0], stage[e], h, e);
-                    wgmma_commit();
-                    if (h == H - 1 && e > 0) wgmma_wait<1>(), release(s, stage[e - 1]);
-                }
+                if (h == 0) stage = ring.stage, ring.next();
+                multiply(part[0], stage, h);
                 if constexpr (ORDER) give_turn(half);
                 if (h == 0) read_scales(k); // while the products run
-                if (h == H - 1 && k + N < steps) barrier_wait(s.full + ring.stage, ring.phase);
+                if (h == H - 1 && k + 1 < steps) barrier_wait(s.full + ring.stage, ring.phase);
                 wgmma_wait<0>();
-                if (h == H - 1) release(s, stage[N - 1]);
+                if (h == H - 1) release(s, stage);
                 add(part[0], h);
             }
-        };
-        int k = 0;
-        if constexpr (!SCALED && EVERY > 1)
-            for (; k + EVERY <= steps; k += EVERY) turn(k, Int<EVERY>{});
-        for (; k < steps; k++) turn(k, Int<1>{});
+        }
     } else {
         // The loop and its end apart, so that the compiler sees which products are under way.
-        auto begin = [&](float (&sums)[BN / 2], int stage) { start(sums), multiply(sums, stage, 0, 0), wgmma_commit(); };
         auto turn = [&](float (&now)[BN / 2], float (&next)[BN / 2], int k) {
             int stage = ring.stage;
             ring.next();
             read_scales(k);
             barrier_wait(s.full + ring.stage, ring.phase);
-            begin(next, ring.stage);
+            start(next), multiply(next, ring.stage, 0);
             wgmma_wait<1>();
             release(s, stage);
             add(now, 0);
@@ -158,7 +143,7 @@ template <int PLACE> DEVICE void consume_fp8(float (&d)[H][BN / 2], Ring<STAGES>
             add(now, 0);
         };
         int k = 0;
-        begin(part[0], ring.stage);
+        start(part[0]), multiply(part[0], ring.stage, 0);
         for (; k + 2 < steps; k += 2) turn(part[0], part[1], k), turn(part[1], part[0], k + 1);
         if (k + 2 == steps) turn(part[0], part[1], k), last(part[1], k + 1);
         else last(part[0], k);

@@ -40,7 +40,7 @@ pub struct Pages {
     /// Of the whole range, and of the part that has pages.
     range: (Address, usize),
     pub address: Address,
-    pub bytes: usize,
+    bytes: usize,
     /// Handles of pages; those in use come last.
     held: Mutex<Vec<u64>>,
 }

@@ -7,7 +7,6 @@
 // kmark: let BK = 128
 // kmark: let SPLIT = 1
 // kmark: let SETS = 1
-// kmark: let EVERY = 1
 // kmark: let PAIRS = sms/2
 //
 // Tiles of 128*R rows and W columns: pairs of 256 rows and W columns (R = 1), or of 256 rows and 2*W columns. What they cost, in

@@ -12,7 +12,6 @@
 // kmark: let BN = 128
 // kmark: let BK = 128
 // kmark: let SPLIT = 1
-// kmark: let EVERY = 1
 // kmark: let ORDER = 0
 // kmark: let PUT = 32
 // kmark: let SCALED = 1
