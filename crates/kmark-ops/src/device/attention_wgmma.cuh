@@ -1,21 +1,27 @@
-// Attention forward by Hopper's tensor cores: blocks stay for the whole launch and go from tile to tile of 64 * GROUPS queries.
-// A producer thread copies queries, keys and values; each of GROUPS warpgroups keeps 64 queries. While the tensor cores work on
-// the logits of the next BN keys and on the values of the last, a warpgroup makes weights of the logits it has, in registers;
-// warpgroups wait for nobody. The file says, by `let`, BN, GROUPS,
-// STAGES, IN_REGISTERS (whether queries are kept there: shared memory then has only keys and values to deliver), and AHEAD: 2 if it
-// has room for the next tile's queries too.
+// Attention forward by Hopper's tensor cores: blocks stay for the whole launch and go from tile to tile of 64 * GROUPS rows of
+// queries. A producer thread copies queries, keys and values; each of GROUPS warpgroups keeps 64 rows. While the tensor cores work
+// on the logits of the next BN keys and on the values of the last, a warpgroup makes weights of the logits it has, in registers.
+// The file says, by `let`: BN, GROUPS, STAGES; PACK, how many heads that share keys have their queries in one tile; IN_REGISTERS,
+// whether queries are kept there (shared memory then has only keys and values to deliver); AHEAD, 2 if there is room for the next
+// tile's queries too; TURNS, whether warpgroups ask for products one after another.
+// What limits it: the tensor cores' share of the clock, 88 to 90 % for long rows of 128 columns, and power: the clock falls when
+// that share grows. Of 64 columns, the exponentials.
 #pragma once
-#include "attention_mma.cuh"
+#include "attention_weights.cuh"
 #include "hopper/tma_4d.cuh"
 #include "hopper/wgmma_registers.cuh"
 
 // Rows of 64 columns are copied and multiplied at once: columns beyond D are zeros.
-constexpr int BM = 64 * GROUPS, CHUNKS = ((int)D + 63) / 64;
+constexpr int BM = 64 * GROUPS, QUERIES = BM / PACK, CHUNKS = ((int)D + 63) / 64;
 constexpr int Q_CHUNK = 64 * 128, KV_CHUNK = BN * 128;
 constexpr int Q_BYTES = CHUNKS * Q_CHUNK, KV_BYTES = CHUNKS * KV_CHUNK;
 constexpr int FLASH_THREADS = 128 * (GROUPS + 1);
 // Whether there is a place for the next tile's queries while this one's are multiplied.
 constexpr bool EARLY = AHEAD > 1 || IN_REGISTERS;
+
+// Whether weights are made before anybody has looked for a maximum; keys must stay until it is known whether that was right. With
+// more columns registers do not suffice for it, nor is it needed.
+constexpr bool QUICK = D <= 192;
 
 template <bool V> struct Bool { static constexpr bool value = V; };
 
@@ -34,10 +40,10 @@ DEVICE FlashShared flash_shared(u8* raw) {
     u64* stages = barriers + 2 * PLACES;
     FlashShared s{q, k, k + STAGES * KV_BYTES, tile, barriers, barriers + PLACES, stages, stages + STAGES, stages + 2 * STAGES, stages + 3 * STAGES};
     if (threadIdx.x == 0) {
-        for (int i = 0; i < PLACES; i++) barrier_init(s.q_full + i, 1), barrier_init(s.q_empty + i, 4); // a warpgroup's warps
+        for (int i = 0; i < PLACES; i++) barrier_init(s.q_full + i, 1), barrier_init(s.q_empty + i, 128);
         for (int i = 0; i < STAGES; i++) {
-            barrier_init(s.k_full + i, 1), barrier_init(s.k_empty + i, GROUPS);
-            barrier_init(s.v_full + i, 1), barrier_init(s.v_empty + i, GROUPS);
+            barrier_init(s.k_full + i, 1), barrier_init(s.k_empty + i, 4 * GROUPS);
+            barrier_init(s.v_full + i, 1), barrier_init(s.v_empty + i, 4 * GROUPS);
         }
         barrier_fence_init();
     }
@@ -45,12 +51,17 @@ DEVICE FlashShared flash_shared(u8* raw) {
     return s;
 }
 
-// The queries `first` to first + BM of one head, and where their rows are; `head` and `batch` are coordinates of the maps.
+// The queries `first` to first + QUERIES of PACK heads that share keys, from `head` on, and where their rows are: row r of a tile is
+// query r / PACK of head r % PACK. `head` and `batch` are coordinates of the maps; the next head's rows of o and lse are `next` on.
 struct Tile {
     Sequence seq;
     int first, q_row, k_row, head, kv_head, batch;
     Head<o_t> o;
     Head<float> lse;
+    i64 o_next, lse_next;
+    __device__ __forceinline__ bool has(int row) const { return first + row / PACK < seq.queries; }
+    __device__ __forceinline__ o_t* o_row(int row) const { return o.row(first + row / PACK) + row % PACK * o_next; }
+    __device__ __forceinline__ float* lse_of(int row) const { return lse.row(first + row / PACK) + row % PACK * lse_next; }
 };
 
 // The keys that some query of a tile sees, BN at a time, from the last to the first: masks come first.
@@ -59,7 +70,7 @@ struct Blocks {
     __device__ __forceinline__ Blocks() : begin(0), count(0) {}
     __device__ __forceinline__ explicit Blocks(const Tile& t) {
         begin = t.seq.low(t.first);
-        count = (t.seq.high(min(t.first + BM, t.seq.queries) - 1) - begin + BN - 1) / BN;
+        count = (t.seq.high(min(t.first + QUERIES, t.seq.queries) - 1) - begin + BN - 1) / BN;
     }
     // The same in all lanes, and the compiler knows it: what depends on the count of steps stays out of the lanes' registers.
     __device__ __forceinline__ Blocks uniform() const {
@@ -82,7 +93,26 @@ struct Counter {
     }
 };
 
-template <class C, class F> DEVICE void flash_produce(const FlashShared& s, const Maps& maps, C counter, F tile_of) {
+// Hands tiles out, and leaves in shared memory what find(number) says of each, so that it is computed once for the whole block; a
+// tile's id is its place among those of the block. A warpgroup lets go of the queries of the next tile or two before it writes
+// this one, and two or three more are taken then: no more than 6 at once.
+constexpr int SLOTS = 8;
+template <class Slot, class F> struct Queue {
+    Counter counter;
+    Slot* slots;
+    F find;
+    int taken;
+    __device__ __forceinline__ int take(int number) {
+        if (number < 0 || number >= counter.tiles) return -1;
+        slots[taken % SLOTS] = find(number);
+        return taken++;
+    }
+    __device__ __forceinline__ int first() { return take(counter.first()); }
+    __device__ __forceinline__ int next() { return take(counter.next()); }
+};
+
+template <class Slot, class Find, class F> DEVICE void flash_produce(const FlashShared& s, const Maps& maps, Counter counter, Slot* slots, Find find, F tile_of) {
+    Queue<Slot, Find> queue{counter, slots, find, 0};
     Ring<STAGES> ring{0, 1};
     Ring<AHEAD> place{0, 1};
     tma_prefetch(maps.q), tma_prefetch(maps.k), tma_prefetch(maps.v);
@@ -107,22 +137,22 @@ template <class C, class F> DEVICE void flash_produce(const FlashShared& s, cons
             }
             barrier_expect(full, Q_BYTES);
             #pragma unroll
-            for (int c = 0; c < CHUNKS; c++) tma_load(s.q + at * Q_BYTES + c * Q_CHUNK, maps.q, full, c * 64, t.q_row + t.first + g * 64, t.head, t.batch);
+            for (int c = 0; c < CHUNKS; c++) tma_load(s.q + at * Q_BYTES + c * Q_CHUNK, maps.q, full, c * 64, t.head, t.q_row + t.first + g * (64 / PACK), t.batch);
         }
         place.next();
     };
-    int id = counter.first();
+    int id = queue.first();
     copy_queries(id);
     while (id >= 0) {
         Tile t = tile_of(id);
         Blocks blocks(t);
         // Which tile is next: asked late, so that no block keeps a tile that another could begin, but before it is needed.
-        int next = blocks.count == 0 ? counter.next() : 0, ask = max(blocks.count - 4, 0);
+        int next = blocks.count == 0 ? queue.next() : 0, ask = max(blocks.count - 4, 0);
         int when = EARLY ? max(blocks.count - 2, 0) : blocks.count - 1;
         if (blocks.count == 0) copy_queries(next);
         #pragma unroll 1
         for (int i = 0; i < blocks.count; i++) {
-            if (i == ask) next = counter.next();
+            if (i == ask) next = queue.next();
             copy_rows(s.k, maps.k, s.k_full, s.k_empty, t, blocks.key(i));
             copy_rows(s.v, maps.v, s.v_full, s.v_empty, t, blocks.key(i));
             ring.next();
@@ -132,43 +162,11 @@ template <class C, class F> DEVICE void flash_produce(const FlashShared& s, cons
     }
 }
 
-// Two rows of a thread, 8 apart: logits become weights 2^(logit - high), whose sum is `total`. `high` lags behind the maximum by
-// up to LAG, so that sums are seldom rescaled; the last division removes it again. All in powers of two.
-struct RowPair {
-    static constexpr float LAG = 8.0f;
-    float high[2], total[2];
-
-    __device__ __forceinline__ void clear() { high[0] = high[1] = (float)-infinity(), total[0] = total[1] = 0.0f; }
-
-    // What the sums so far must be multiplied by.
-    __device__ __forceinline__ void meet(float (&s)[BN / 2], float (&by)[2], float scale) {
-        #pragma unroll
-        for (int h = 0; h < 2; h++) {
-            float m = s[2 * h];
-            #pragma unroll
-            for (int n = 0; n < BN / 8; n++) m = fmaxf(m, fmaxf(s[4 * n + 2 * h], s[4 * n + 2 * h + 1]));
-            m = fmaxf(m, __shfl_xor_sync(~0u, m, 1));
-            m = fmaxf(m, __shfl_xor_sync(~0u, m, 2));
-            float top = m * scale, to = top > high[h] + LAG ? top : high[h];
-            by[h] = to == high[h] ? 1.0f : power2(high[h] - to);
-            high[h] = to;
-            total[h] *= by[h];
-            // A row that has seen nothing yet: all its logits are minus infinity.
-            float base = to == (float)-infinity() ? 0.0f : to;
-            float sums[2] = {0.0f, 0.0f};
-            #pragma unroll
-            for (int n = 0; n < BN / 8; n++) {
-                #pragma unroll
-                for (int e = 0; e < 2; e++) {
-                    float& x = s[4 * n + 2 * h + e];
-                    x = power2(fmaf(x, scale, -base));
-                    sums[e] += x;
-                }
-            }
-            total[h] += sums[0] + sums[1];
-        }
-    }
-};
+// 16 columns of a warp's 16 queries, as the tensor cores want them on the left; `rows` as copies left them.
+DEVICE void query_columns(u32 (&own)[4], const u8* rows, int step) {
+    int lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane % 16;
+    ldmatrix4(own, rows + step / 4 * Q_CHUNK + row * 128 + (((step % 4 * 2 + lane / 16) ^ row % 8) * 16));
+}
 
 // What `x`, no negative number, was made of is done before what follows. The compiler moves arithmetic behind a wait that it has
 // no reason to be in front of, but no store, not even one that never happens.
@@ -202,9 +200,9 @@ DEVICE void flash_write(const Tile& t, const float (&o)[DP / 2], const RowPair& 
         total += __shfl_xor_sync(~0u, total, 2);
         float by = total > 0.0f ? 1.0f / total : 0.0f;
         int i = row + 8 * h;
-        bool here = i < t.seq.queries;
-        if (t.lse.first && lane == 0 && here) *t.lse.row(i) = (float)LN_2 * (rows.high[h] + log2f(total));
-        o_t* to = t.o.row(i);
+        bool here = t.has(i);
+        if (t.lse.first && lane == 0 && here) *t.lse_of(i) = (float)LN_2 * (rows.base[h] + log2f(total));
+        o_t* to = t.o_row(i);
         #pragma unroll
         for (int n = 0; n < DP / 8; n += 4) {
             u32 v[4];
@@ -225,9 +223,9 @@ DEVICE void flash_write(const Tile& t, const float (&o)[DP / 2], const RowPair& 
 // The same of queries that see no key.
 DEVICE void flash_write_nothing(const Tile& t, int row) {
     int lane = threadIdx.x % 4;
-    for (int i = row; i < min(row + 9, t.seq.queries); i += 8) {
-        if (t.lse.first && lane == 0) *t.lse.row(i) = (float)-infinity();
-        for (int column = 8 * lane; column < D; column += 32) store<8>(t.o.row(i) + column, Vec<o_t, 8>{});
+    for (int i = row; i <= row + 8 && t.has(i); i += 8) {
+        if (t.lse.first && lane == 0) *t.lse_of(i) = (float)-infinity();
+        for (int column = 8 * lane; column < D; column += 32) store<8>(t.o_row(i) + column, Vec<o_t, 8>{});
     }
 }
 
@@ -261,12 +259,10 @@ template <class F> DEVICE void flash_consume(const FlashShared& s, int group, F 
         wgmma_commit();
     };
     auto release = [&](u64* empty) {
-        if (thread == 0) barrier_arrive(empty);
-    };
-    auto release_queries = [&] {
         __syncwarp();
-        if (lane == 0) barrier_arrive(s.q_empty + at);
+        if (lane == 0) barrier_arrive(empty);
     };
+    auto release_queries = [&] { barrier_arrive(s.q_empty + at); };
     auto round_weights = [&] {
         #pragma unroll
         for (int i = 0; i < PARTS; i++) {
@@ -278,7 +274,7 @@ template <class F> DEVICE void flash_consume(const FlashShared& s, int group, F 
         Tile t = tile_of(id);
         #pragma unroll
         for (int h = 0; h < 2; h++) {
-            int row = t.first + inside + 8 * h, left = key + lane % 4 * 2;
+            int row = t.first + (inside + 8 * h) / PACK, left = key + lane % 4 * 2;
             int low = t.seq.low(row) - left, high = t.seq.high(row) - left;
             #pragma unroll
             for (int n = 0; n < BN / 8; n++) {
@@ -290,49 +286,61 @@ template <class F> DEVICE void flash_consume(const FlashShared& s, int group, F 
             }
         }
     };
-    // The next tile that sees any key, or -1. The others have nothing to wait for.
-    auto next_tile = [&] {
-        while (true) {
-            at = place.stage * GROUPS + group;
-            barrier_wait(s.q_full + at, place.phase);
-            place.next();
-            int id = __reduce_max_sync(~0u, s.tile[at]);
-            bool any = id < 0 || Blocks(tile_of(max(id, 0))).uniform().count > 0;
-            if (!any) {
-                release_queries();
-                Tile t = tile_of(id);
-                flash_write_nothing(t, t.first + inside);
-                continue;
-            }
-            if (IN_REGISTERS) {
-                int row = thread / 32 * 16 + lane % 16;
-                #pragma unroll
-                for (int i = 0; i < (IN_REGISTERS ? STEPS : 0); i++) {
-                    ldmatrix4(own[i], s.q + at * Q_BYTES + i / 4 * Q_CHUNK + row * 128 + (((i % 4 * 2 + lane / 16) ^ row % 8) * 16));
-                }
-                release_queries();
-            }
-            return id;
-        }
-    };
     Blocks blocks;
-    // Block i of tile `id`, while the values of the block before are weighed; `add` them to those before.
+    // The next tile, or -1.
+    auto take = [&] {
+        at = place.stage * GROUPS + group;
+        barrier_wait(s.q_full + at, place.phase);
+        place.next();
+        int id = __reduce_max_sync(~0u, s.tile[at]);
+        if (id < 0) return id;
+        blocks = Blocks(tile_of(id)).uniform();
+        if (IN_REGISTERS) {
+            #pragma unroll
+            for (int i = 0; i < (IN_REGISTERS ? STEPS : 0); i++) query_columns(own[i], s.q + at * Q_BYTES, i);
+            release_queries();
+        }
+        return id;
+    };
+    // The first from tile `id` on that sees any key, or -1. The others have nothing to wait for.
+    auto with_keys = [&](int id) {
+        while (BOUND_HIGH && id >= 0 && blocks.count == 0) {
+            if (!IN_REGISTERS) release_queries();
+            Tile t = tile_of(id);
+            flash_write_nothing(t, inside);
+            id = take();
+        }
+        return id;
+    };
+    // Block i of tile `id`, while the values of the block before are weighed; `add` them to those before. Logits that were lost are
+    // computed once more.
     auto step = [&](int id, int i, int add, bool masked, auto fresh) {
         Ring<STAGES> last = ring;
         ring.next();
         barrier_wait(s.k_full + ring.stage, ring.phase);
+        if (TURNS) named_barrier(1 + group, 256);
         wgmma_fence();
         multiply_keys(ring.stage);
         barrier_wait(s.v_full + last.stage, last.phase);
         wgmma_fence();
         multiply_values(last.stage, add);
+        if (TURNS) named_arrive(1 + (group + 1) % GROUPS, 256);
         wgmma_wait<1>(); // the logits
-        release(s.k_empty + ring.stage);
-        if (!IN_REGISTERS && i == blocks.count - 1) release_queries();
-        if (masked) mask(id, blocks.key(i));
+        if (!QUICK) release(s.k_empty + ring.stage);
         if constexpr (fresh.value) rows.clear();
-        rows.meet(logits, by, scale);
+        if (!QUICK || masked || !rows.meet_quickly(logits, by, scale, group)) {
+            if (masked) {
+                mask(id, blocks.key(i));
+            } else if (QUICK) {
+                wgmma_fence();
+                multiply_keys(ring.stage);
+                wgmma_wait<0>();
+            }
+            rows.meet(logits, by, scale);
+        }
+        if (QUICK) release(s.k_empty + ring.stage);
         done_before(rows.total[0] + rows.total[1], s.tile);
+        if (!IN_REGISTERS && i == blocks.count - 1) release_queries();
         wgmma_wait<0>(); // the values
         release(s.v_empty + last.stage);
         round_weights();
@@ -343,7 +351,6 @@ template <class F> DEVICE void flash_consume(const FlashShared& s, int group, F 
     };
     // The first block of tile `id`, with nothing beside it.
     auto begin = [&](int id) {
-        blocks = Blocks(tile_of(id)).uniform();
         barrier_wait(s.k_full + ring.stage, ring.phase);
         wgmma_fence();
         multiply_keys(ring.stage);
@@ -355,7 +362,8 @@ template <class F> DEVICE void flash_consume(const FlashShared& s, int group, F 
         rows.meet(logits, by, scale);
         round_weights();
     };
-    int id = next_tile();
+    if (TURNS && group == GROUPS - 1) named_arrive(1, 256);
+    int id = with_keys(take());
     if (id < 0) return;
     begin(id);
     #pragma unroll 1
@@ -364,17 +372,17 @@ template <class F> DEVICE void flash_consume(const FlashShared& s, int group, F 
         int from = 1, to = blocks.count;
         if (BOUND_HIGH) {
             Tile t = tile_of(id);
-            int first = t.first + group * 64;
+            int first = t.first + group * (64 / PACK);
             from = blocks.count - max(0, t.seq.high(first) - blocks.begin) / BN;
-            if (BOUND_LOW) to = blocks.count - (max(0, t.seq.low(first + 63) - blocks.begin) + BN - 1) / BN;
+            if (BOUND_LOW) to = blocks.count - (max(0, t.seq.low(first + 63 / PACK) - blocks.begin) + BN - 1) / BN;
         }
         #pragma unroll 1
-        for (int i = 1; i < blocks.count; i++) step(id, i, i > 1, i < from || i >= to, Bool<false>{});
+        for (int i = 1; i < blocks.count; i++) step(id, i, i > 1, BOUND_HIGH && (i < from || i >= to), Bool<false>{});
         int done = id, add = blocks.count > 1;
         RowPair finished = rows;
-        if (EARLY) id = next_tile();
-        if (EARLY && id >= 0) {
-            blocks = Blocks(tile_of(id)).uniform();
+        if (EARLY) id = take();
+        bool together = EARLY && id >= 0 && (!BOUND_HIGH || blocks.count > 0);
+        if (together) {
             step(id, 0, add, true, Bool<true>{});
         } else {
             barrier_wait(s.v_full + ring.stage, ring.phase);
@@ -385,9 +393,10 @@ template <class F> DEVICE void flash_consume(const FlashShared& s, int group, F 
             ring.next();
         }
         Tile t = tile_of(done);
-        flash_write(t, o, finished, t.first + inside);
-        if (!EARLY) id = next_tile();
+        flash_write(t, o, finished, inside);
+        if (!EARLY) id = take();
+        if (!together) id = with_keys(id);
         if (id < 0) return;
-        if (!EARLY) begin(id);
+        if ((!EARLY || BOUND_HIGH) && !together) begin(id);
     }
 }

@@ -233,3 +233,15 @@ fn signature_and_template_are_printed_and_the_template_runs() {
     let template = text(&cuda(&["list", "ops", "--template", "rmsnorm"]).stdout);
     becomes(&template, "wrong", 5, "elements of y are wrong", &[]);
 }
+
+/// What Hopper's attention does between its products, in every way it can go: the gate's inputs have queries whose logits outgrow
+/// an older base by 2^15 and by 2^100, and rows that see nothing at first.
+#[test]
+fn weights_of_hoppers_attention_need_no_maximum_in_every_block() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/attention_weights.cu");
+    let cases = ["--configs", "1x2x1x70x150x32", "--set", "causal=no,yes", "--set", "lse=yes", "--dtype", "bf16,f16"];
+    let file = file.to_str().unwrap();
+    let result = cuda(&[&["verify", "attention", "--device", "cuda", "--impl", file][..], &cases].concat());
+    assert_eq!(result.status.code(), Some(0), "{}", text(&result.stderr));
+    assert!(text(&result.stdout).contains("4 of 4 ok"), "{}", text(&result.stdout));
+}

@@ -7,7 +7,7 @@
 // kmark: let TILES = ceil(h*q,64)
 // kmark: let PARTS = max(1,sms/TILES)
 // kmark: let BOX = min(page,64)
-// kmark: let OVERHEAD = 6
+// kmark: let OVERHEAD = 4
 // kmark: let LEAST = 2
 // kmark: let PAIR = TILES%2==0?2:1
 // kmark: let AHEAD = PAIR==2?2:0
