@@ -208,7 +208,7 @@ pub struct RunArgs {
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
-    /// No progress, no table
+    /// No progress, no table; what fails is said all the same
     #[arg(long, short)]
     pub quiet: bool,
 }
@@ -237,7 +237,7 @@ pub struct VerifyArgs {
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
-    /// No progress, no table
+    /// No progress, no table; what fails is said all the same
     #[arg(long, short)]
     pub quiet: bool,
     /// Show where Python exceptions came from

@@ -86,6 +86,11 @@ pub fn to_json(value: &impl serde::Serialize) -> String {
     serde_json::to_string_pretty(value).expect("plain data") + "\n"
 }
 
+/// A row that failed, in one line.
+pub fn failure(status: &str, case: &str, impl_name: &str, message: &str) -> String {
+    format!("{status}: {case} {impl_name}  {}", message.lines().next().unwrap_or(""))
+}
+
 /// The exit code of a command that checked these; if it could check nothing, it says why.
 pub fn end<'a>(all: impl Iterator<Item = (Status, &'a str)> + Clone, strict: bool) -> u8 {
     let code = exit_code(all.clone().map(|(status, _)| status), strict);

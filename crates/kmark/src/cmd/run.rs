@@ -95,6 +95,9 @@ pub fn run_plan(args: RunArgs, mut plan: Plan) -> Result<u8> {
         super::say(&format!("what impls printed is in {}", path.display()));
     }
     show(&args, RunData { name: &name, run: &run, rows })?;
+    for r in records.iter().filter(|r| args.quiet && !args.json && r.status.is_failure()) {
+        super::say(&super::failure(r.status.word(), &r.case, &r.impl_name, &r.message));
+    }
     Ok(super::end(records.iter().map(|r| (r.status, r.message.as_str())), args.measure.selection.strict))
 }
 

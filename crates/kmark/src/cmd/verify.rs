@@ -84,10 +84,14 @@ pub fn run(args: VerifyArgs) -> Result<u8> {
     let blind =
         if args.mutants { super::blind::proposals(&mut bench, &plan.items, &missed(&lines)) } else { Vec::new() };
     let bad: Vec<&Line> = lines.iter().filter(|l| l.bad).collect();
+    let failures = failures(&bad, args.mutants, args.verbose);
     if args.json {
         print(&to_json(&lines))?;
-    } else if !args.quiet {
-        super::print_text(&words(&lines, &bad, args.mutants, args.verbose))?;
+    } else if args.quiet {
+        failures.iter().for_each(|line| super::say(line));
+    } else {
+        super::print_text(&failures.iter().map(|line| format!("{line}\n")).collect::<String>())?;
+        super::print_text(&summary(&lines, bad.len(), args.mutants))?;
         super::print_text(&blind.iter().map(|line| format!("{line}\n")).collect::<String>())?;
     }
     Ok(match (args.mutants, bad.is_empty()) {
@@ -170,21 +174,25 @@ fn grade_of(line: &Line) -> Option<Grade> {
     line.verify.as_ref().and_then(|v| v.grade)
 }
 
-fn words(lines: &[Line], bad: &[&Line], as_mutants: bool, verbose: bool) -> String {
-    let mut text = String::new();
+/// What is wrong with each of these.
+fn failures(bad: &[&Line], as_mutants: bool, verbose: bool) -> Vec<String> {
+    let mut text = Vec::new();
     for l in bad {
         let status = match grade_of(l) {
             Some(grade) if as_mutants => format!("graded {}", grade.word()),
             _ => l.status.word().to_string(),
         };
-        let why = l.message.lines().next().unwrap_or("");
         let theirs = l.verify.as_ref().and_then(|v| v.theirs.as_ref()).filter(|t| t.ok);
         let theirs = theirs.map(|t| format!("; {} accepts it", t.gate)).unwrap_or_default();
-        text.push_str(&format!("{status}: {} {}  {why}{theirs}\n", l.case, l.impl_name));
+        text.push(super::failure(&status, &l.case, &l.impl_name, &l.message) + &theirs);
         if verbose && !l.traceback.is_empty() {
-            text.push_str(&format!("{}\n", l.traceback.trim_end()));
+            text.push(l.traceback.trim_end().to_string());
         }
     }
+    text
+}
+
+fn summary(lines: &[Line], bad: usize, as_mutants: bool) -> String {
     let distinct = |key: &dyn Fn(&Line) -> String| {
         let mut all: Vec<String> = lines.iter().map(key).collect();
         all.sort();
@@ -196,13 +204,11 @@ fn words(lines: &[Line], bad: &[&Line], as_mutants: bool, verbose: bool) -> Stri
         let op = |l: &Line| format!("{} {}", l.case.split('/').next().unwrap_or(""), l.impl_name);
         let kinds = distinct(&op);
         let loose = lines.iter().filter(|l| !l.bad && grade_of(l) == Some(Grade::Loose)).count();
-        let rejected = lines.len() - bad.len() - loose;
-        let counts = format!("{rejected} rejected, {loose} graded loose, {} neither", bad.len());
-        text.push_str(&format!("{kinds} mutants on {cases} cases: {counts}\n"));
+        let rejected = lines.len() - bad - loose;
+        format!("{kinds} mutants on {cases} cases: {rejected} rejected, {loose} graded loose, {bad} neither\n")
     } else {
         let elements: u64 = lines.iter().filter_map(|l| l.verify.as_ref()).map(|v| v.elements).sum();
         let ok = lines.iter().filter(|l| l.status == Status::Ok).count();
-        text.push_str(&format!("{cases} cases, {ok} of {} ok, {elements} elements compared\n", lines.len()));
+        format!("{cases} cases, {ok} of {} ok, {elements} elements compared\n", lines.len())
     }
-    text
 }

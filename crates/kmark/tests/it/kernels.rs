@@ -63,6 +63,23 @@ fn a_wrong_kernel_is_rejected_with_place_and_size() {
 }
 
 #[test]
+fn quiet_commands_say_what_fails_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, out) = (dir.path().join("mine.cu"), dir.path().join("run"));
+    std::fs::write(&file, GOOD.replace("+ acc_t(EPS)", "+ acc_t(0.5)")).unwrap();
+    let (file, out) = (file.to_str().unwrap(), out.to_str().unwrap());
+    let cases = ["rmsnorm", "--device", "cuda", "--dtype", "f32", "--configs", "4x32", "--impl", file, "--quiet"];
+    for command in [&["verify"][..], &["run", "--no-roofs", "--budget", "1ms", "--out", out]] {
+        let result = cuda(&[command, &cases].concat());
+        assert_eq!(result.status.code(), Some(5), "{}", text(&result.stderr));
+        assert_eq!(text(&result.stdout), "");
+        let says = text(&result.stderr);
+        assert!(says.starts_with("wrong: rmsnorm/f32/m4-n32 ") && says.contains("elements of y are wrong"), "{says}");
+        assert_eq!(says.lines().count(), 1, "{says}");
+    }
+}
+
+#[test]
 fn rows_that_do_not_add_up_are_shown_with_their_sum() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("two.cu");
