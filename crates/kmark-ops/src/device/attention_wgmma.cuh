@@ -111,7 +111,8 @@ template <class Slot, class F> struct Queue {
     __device__ __forceinline__ int next() { return take(counter.next()); }
 };
 
-template <class Slot, class Find, class F> DEVICE void flash_produce(const FlashShared& s, const Maps& maps, Counter counter, Slot* slots, Find find, F tile_of) {
+template <class Slot, class Find, class F>
+DEVICE void flash_produce(const FlashShared& s, const Maps& maps, Counter counter, Slot* slots, Find find, F tile_of) {
     Queue<Slot, Find> queue{counter, slots, find, 0};
     Ring<STAGES> ring{0, 1};
     Ring<AHEAD> place{0, 1};

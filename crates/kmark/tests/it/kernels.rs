@@ -251,8 +251,8 @@ fn signature_and_template_are_printed_and_the_template_runs() {
     becomes(&template, "wrong", 5, "elements of y are wrong", &[]);
 }
 
-/// What Hopper's attention does between its products, in every way it can go: the gate's inputs have queries whose logits outgrow
-/// an older base by 2^15 and by 2^100, and rows that see nothing at first.
+/// What Hopper's attention does between its products: the gate's inputs have queries whose logits outgrow an older base, and rows
+/// that see nothing at first.
 #[test]
 fn weights_of_hoppers_attention_need_no_maximum_in_every_block() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/attention_weights.cu");

@@ -46,7 +46,7 @@ KERNEL __launch_bounds__(FLASH_THREADS, 1) attention_wgmma(const __grid_constant
         const Slot& t = slots[id % SLOTS];
         Head<float> lse{nullptr, 1};
         if constexpr (LSE) lse.first = a.lse.row(t.b * a.hq + t.head);
-        int kv_head = a.hq == a.hkv ? t.head : t.head / (int)(a.hq / a.hkv);
+        int kv_head = t.head / (int)(a.hq / a.hkv);
         Head<o_t> o = dense_out(a.o, HEADS_FIRST, t.b, a.hq, a.sq, t.head);
         return Tile{{(int)a.sq, (int)a.sk}, t.first, 0, 0, t.head, kv_head, t.b, o, lse, HEADS_FIRST ? a.sq * a.o.pitch : a.o.pitch, a.lse.pitch};
     };
