@@ -131,7 +131,7 @@ template <class T, bool PACKED> DEVICE void multiply(float (&d)[4], const u32 (&
 // Scales per block of the inner dimension: those of the tile's rows lie `pitch` apart, its columns share theirs.
 struct BlockScales {
     const float *a, *b;
-    i64 pitch;
+    int pitch;
     __device__ float of(int row, int block) const { return a[row * pitch + block] * b[block]; }
 };
 

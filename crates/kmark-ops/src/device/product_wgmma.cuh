@@ -29,11 +29,10 @@ DEVICE ProductShared product_shared(u8* raw) {
     return ProductShared{stages, stages + STAGES * STAGE_BYTES, full, empty};
 }
 
-// `fillers`: threads that arrive at a full stage beside the producer.
-DEVICE void product_begin(const ProductShared& s, const Maps& maps, int fillers = 0) {
+DEVICE void product_begin(const ProductShared& s, const Maps& maps) {
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
-            barrier_init(s.full + i, 1 + fillers);
+            barrier_init(s.full + i, 1);
             barrier_init(s.empty + i, 2 * PAIR); // both warpgroups of both blocks
         }
         barrier_fence_init();

@@ -36,12 +36,12 @@ op = "gemm"
 dtype = "f8e4m3"
 layout = "nt"
 scale = ["tensor", "block"]
-configs = ["4096x4096x4096", "48x4096x4096"]
+configs = ["4096x4096x4096", "2048x7168x2048", "48x4096x4096"]
 [[cases]]
 op = "grouped-gemm"
 dtype = ["bf16", "f8e4m3"]
 form = ["contiguous", "masked"]
-configs = ["4x1024x4096x2048", "5x200x576x512"]
+configs = ["4x1024x4096x2048", "5x200x576x512", "4x40x576x640"]
 [[cases]]
 op = "attention"
 dtype = "bf16"

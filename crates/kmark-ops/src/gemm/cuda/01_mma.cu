@@ -14,7 +14,7 @@ KERNEL __launch_bounds__(MMA_THREADS) gemm_mma(const __grid_constant__ Args a) {
     Panel<a_t> rows = panel<ACROSS_A>(a.a, row, a.m, MMA_TILE, RUN);
     Panel<b_t> cols = panel<ACROSS_B>(a.b, col, a.n, MMA_TILE, RUN);
     BlockScales scales{};
-    if (SCALE == SCALE_block) scales = {a.a_scale.row(row), a.b_scale.row(col / SCALE_BLOCK), a.a_scale.pitch};
+    if (SCALE == SCALE_block) scales = {a.a_scale.row(row), a.b_scale.row(col / SCALE_BLOCK), (int)a.a_scale.pitch};
     bool whole = a.d.aligned(2 * sizeof(d_t));
     auto put = [&](int r, int c, float (&v)[2]) {
         if (r >= rows.count) return;

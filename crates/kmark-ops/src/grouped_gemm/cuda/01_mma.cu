@@ -11,7 +11,7 @@ constexpr int RUN = mma_run<a_t, false, false>;
 template <class A> DEVICE BlockScales scales_of(const A& a, i64 row, i64 g, i64 col) {
     if constexpr (SCALED) {
         i64 b_row = g * tiles(a.n, SCALE_BLOCK) + col / SCALE_BLOCK;
-        return BlockScales{a.a_scale.row(row), a.b_scale.row(b_row), a.a_scale.pitch};
+        return BlockScales{a.a_scale.row(row), a.b_scale.row(b_row), (int)a.a_scale.pitch};
     } else {
         return BlockScales{};
     }
