@@ -8,6 +8,7 @@
 // kmark: map a = a box=BK,BM swizzle=128
 // kmark: map b = b box=BK,BN swizzle=128
 // kmark: kernel gemm_wgmma grid=ceil(m,BM)*ceil(n,BN) block=384 shared=STAGES*(BM+BN)*BK*2+1024
+#include "hopper/keep.cuh"
 #include "hopper/tma.cuh"
 #include "hopper/wgmma.cuh"
 
@@ -49,6 +50,7 @@ KERNEL __launch_bounds__(384, 1) gemm_wgmma(const __grid_constant__ Args args, c
     } else {
         more_registers<232>();
         float d[BN / 2]; // this warpgroup's 64 rows by 256 columns, shared by its 128 threads
+        define(d);
         Ring<STAGES> ring{0, 0};
         int before = 0;
         for (int k = 0; k < steps; k++, ring.next()) {

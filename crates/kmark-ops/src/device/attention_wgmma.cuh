@@ -8,6 +8,7 @@
 // that share grows. Of 64 columns, the exponentials.
 #pragma once
 #include "attention_weights.cuh"
+#include "hopper/keep.cuh"
 #include "hopper/tma_4d.cuh"
 #include "hopper/wgmma_registers.cuh"
 
@@ -241,6 +242,7 @@ template <class F> DEVICE void flash_consume(const FlashShared& s, int group, F 
     float o[DP / 2], logits[BN / 2], by[2];
     u32 p[PARTS][4];
     RowPair rows;
+    define(o), define(logits);
     int at = group; // which place the queries are in
     u32 own[IN_REGISTERS ? STEPS : 1][4]; // or their part of the thread
     auto multiply_keys = [&](int stage) {

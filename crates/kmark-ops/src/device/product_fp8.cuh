@@ -120,10 +120,10 @@ struct Stages {
 // The product of a piece of `steps` steps; one warpgroup, `half` 0 or 1. SCALED: sums over 128 of k are scaled by those of a's rows
 // and of b's columns, the first of which is column PLACE of a block of 128. Else they are added as they are.
 template <int PLACE> DEVICE void consume_fp8(float (&d)[H][BN / 2], Stages& stages, Scales& scales, int half, int steps) {
-    constexpr int LAST = SCALED ? (PLACE + BN - 1) / 128 : 0;
-    int first = half * H * 64 + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+    [[maybe_unused]] constexpr int LAST = SCALED ? (PLACE + BN - 1) / 128 : 0;
+    [[maybe_unused]] int first = half * H * 64 + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
     float part[BN / 2], scale[H][2][B_SCALES];
-    Vec<float, 4> of_a[H][2], of_b[B_SCALES];
+    [[maybe_unused]] Vec<float, 4> of_a[H][2], of_b[B_SCALES];
     auto read_scales = [&](int j) {
         if constexpr (SCALED) {
             if (j == 0) {

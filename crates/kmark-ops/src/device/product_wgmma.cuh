@@ -4,6 +4,7 @@
 // CM and CN (blocks of a pair along m and n, 2 and 1 or 1 and 2), ACROSS_A and ACROSS_B (operands whose rows run across k),
 // PUT (columns that are stored at once) and SPLIT (see Work); its maps are a, b and d.
 #pragma once
+#include "hopper/keep.cuh"
 #include "hopper/tma.cuh"
 #include "hopper/wgmma.cuh"
 
@@ -114,6 +115,7 @@ DEVICE void release(const ProductShared& s, int stage) {
 // The product of a piece of `steps` steps in registers; one warpgroup, `half` 0 or 1.
 DEVICE void consume(float (&d)[BN / 2], Ring<STAGES>& ring, const ProductShared& s, int half, int steps) {
     int before = 0;
+    define(d);
     for (int k = 0; k < steps; k++) {
         barrier_wait(s.full + ring.stage, ring.phase);
         u8 *a = s.stages + ring.stage * STAGE_BYTES + half * 64 * 128, *b = s.stages + ring.stage * STAGE_BYTES + A_BYTES;

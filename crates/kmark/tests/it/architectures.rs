@@ -6,16 +6,18 @@ use crate::text;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The real compiler, from the Python environment that `./check` makes: no GPU, no toolkit.
-fn nvrtc() -> PathBuf {
+/// The real compiler of CUDA 13, or of 12, from the Python environment that `./check` makes: no GPU, no toolkit.
+fn nvrtc(cuda: u32) -> PathBuf {
     let python = std::env::var_os("KMARK_PYTHON")
         .map(PathBuf::from)
         .unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/numpy-env/bin/python"));
-    let find = "import nvidia, pathlib; print(next(pathlib.Path(list(nvidia.__path__)[0]).glob('*/lib/libnvrtc.so.*')).parent)";
-    let found = Command::new(&python).args(["-c", find]).output();
+    let find = format!(
+        "import nvidia, pathlib; print(next(pathlib.Path(list(nvidia.__path__)[0]).glob('*/lib/libnvrtc.so.{cuda}')).parent)"
+    );
+    let found = Command::new(&python).args(["-c", &find]).output();
     match found {
         Ok(out) if out.status.success() => PathBuf::from(text(&out.stdout).trim()),
-        _ => panic!("{} has no nvidia-cuda-nvrtc; ./check installs it, or set KMARK_PYTHON", python.display()),
+        _ => panic!("{} has no NVRTC of CUDA {cuda}; ./check installs it, or set KMARK_PYTHON", python.display()),
     }
 }
 
@@ -89,44 +91,32 @@ configs = ["16x131072", "4096x131072", "4096x32001"]
 
 /// Without errors or warnings, and for Ampere and Hopper without spills: every kernel; oracles in one dtype, and for the
 /// other architectures fewer dtypes, hardly optimised. Kernels for Hopper alone in the forms that they take there:
-/// no product is serialised.
+/// no product is serialised, nor by the compiler of CUDA 12.
 /// (Every case of `smoke` was compiled for Hopper by the run in `evidence/`, whose test looks at spills.)
 #[test]
 fn every_kernel_compiles_for_every_architecture() {
-    let folder = nvrtc();
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled");
     let forms = Path::new(env!("CARGO_TARGET_TMPDIR")).join("forms.toml");
     std::fs::write(&forms, HOPPER_FORMS).unwrap();
     let every_dtype = &from_smoke("every-dtype", 0);
     let [forms, example] =
         [forms.to_str().unwrap(), concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/gemm_wgmma.cu")];
-    let for_hopper =
-        ["--impl", "cuda/02*", "--impl", "cuda/03*", "--impl", "cuda/04*", "--arch", "sm_90a", "--no-oracles"];
-    for args in [
-        &["build", every_dtype, "--arch", "sm_90a", "--no-oracles"][..],
-        &["build", every_dtype, "--arch", "sm_90a", "--no-kernels", "--dtype", "bf16", "--quick"],
-        &[&["build", forms][..], &for_hopper].concat(),
-        &[
-            "build",
-            "gemm",
-            "--set",
-            "layout=nt",
-            "--dtype",
-            "bf16",
-            "--arch",
-            "sm_90a",
-            "--no-oracles",
-            "--impl",
-            example,
-        ],
-        &["build", every_dtype, "--arch", "sm_80", "--no-oracles"],
-        &["build", every_dtype, "--arch", "sm_100a", "--no-oracles", "--dtype", "bf16,f8e4m3", "--quick"],
-        &["build", every_dtype, "--arch", "sm_86,sm_89,sm_120a", "--no-oracles", "--dtype", "f8e4m3", "--quick"],
-    ] {
+    let compile = |cuda: u32, what: &[&str], how: &[&str]| {
         // Tests that time something run beside it: what they calibrate their clocks with gets the processor first.
         let mut command = Command::new("nice");
-        command.args(["-n", "19"]).arg(assert_cmd::cargo::cargo_bin("kmark")).args(args);
-        let out = command.env("KMARK_CUDA_PATH", &folder).env("KMARK_CACHE", &cache).output().unwrap();
-        assert_eq!(out.status.code(), Some(0), "{}{}", text(&out.stdout), text(&out.stderr));
+        command.args(["-n", "19"]).arg(assert_cmd::cargo::cargo_bin("kmark")).arg("build").args(what).args(how);
+        let out = command.env("KMARK_CUDA_PATH", nvrtc(cuda)).env("KMARK_CACHE", &cache).output().unwrap();
+        assert_eq!(out.status.code(), Some(0), "CUDA {cuda}: {}{}", text(&out.stdout), text(&out.stderr));
+    };
+    let for_hopper = ["--arch", "sm_90a", "--no-oracles"];
+    for cuda in [13, 12] {
+        compile(cuda, &[forms, "--impl", "cuda/02*", "--impl", "cuda/03*", "--impl", "cuda/04*"], &for_hopper);
+        compile(cuda, &["gemm", "--set", "layout=nt", "--dtype", "bf16", "--impl", example], &for_hopper);
     }
+    compile(13, &[every_dtype], &for_hopper);
+    compile(13, &[every_dtype, "--arch", "sm_90a", "--no-kernels", "--dtype", "bf16"], &["--quick"]);
+    compile(13, &[every_dtype, "--arch", "sm_80"], &["--no-oracles"]);
+    let fewer = ["--no-oracles", "--quick"];
+    compile(13, &[every_dtype, "--arch", "sm_100a", "--dtype", "bf16,f8e4m3"], &fewer);
+    compile(13, &[every_dtype, "--arch", "sm_86,sm_89,sm_120a", "--dtype", "f8e4m3"], &fewer);
 }

@@ -187,6 +187,7 @@ KERNEL __launch_bounds__(MULTIPLIERS + 32, FP8 ? PER_SM : 0) gemm_skinny(const _
     } else {
         Ring<STAGES> ring{0, 0};
         int before = 0;
+        define(d[0]);
         for (int k = first; k < end; k++, ring.next()) {
             barrier_wait(full + ring.stage, ring.phase);
             wgmma_fence();
