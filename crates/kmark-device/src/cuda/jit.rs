@@ -204,6 +204,11 @@ pub fn spilled(log: &str, name: &str) -> Option<u32> {
     Some(number("spill stores")? + number("spill loads")?)
 }
 
+/// Whether the compiler lets products of Hopper's tensor cores wait for each other.
+pub fn serialises(log: &str) -> bool {
+    log.contains("wgmma.mma_async instructions are serialized")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -265,5 +270,13 @@ mod tests {
         assert_eq!(spilled(log, "k"), Some(20));
         assert_eq!(complaints(log).len(), 1);
         assert!(complaints(&log.replace("12 bytes", "0 bytes").replace("8 bytes", "0 bytes")).is_empty());
+    }
+
+    #[test]
+    fn serialised_products_are_read_from_the_log() {
+        let log = "ptxas info    : (C7515) Potential Performance Loss: wgmma.mma_async instructions are serialized due to non \
+                   wgmma instructions defining accumulator registers of a wgmma in the function 'k'\n";
+        assert!(serialises(log) && complaints(log).len() == 1);
+        assert!(!serialises("ptxas info    : Used 79 registers\n"));
     }
 }

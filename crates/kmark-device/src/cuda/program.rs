@@ -168,6 +168,9 @@ impl KernelFile<'_> {
         if let Some(w) = &workspace {
             notes.push(format!("workspace {} bytes", w.bytes));
         }
+        if jit::serialises(&log) {
+            notes.push("the compiler serialised its products (kmark build says why)".to_string());
+        }
         let kernels = steps.iter().map(|s| s.figures(&log)).collect::<Result<Vec<_>, _>>()?;
         let mut program = Program {
             made,
