@@ -19,7 +19,7 @@ template <class A, class F> DEVICE void each_group_tile(const A& a, int rank, in
     };
     auto piece = [&](int slot, int row, int col, int group) {
         GroupPiece p;
-        p.row = slot + row, p.col = col, p.first = 0, p.end = steps, p.b_first = group * (int)a.n + col, p.group = group, p.in_slot = row;
+        p.row = slot + row, p.col = col, p.first = 0, p.end = steps, p.after = STAGES, p.b_first = group * (int)a.n + col, p.group = group, p.in_slot = row;
         body(p);
     };
     if constexpr (FORM == FORM_masked) {

@@ -31,13 +31,13 @@ DEVICE ProductShared product_shared(u8* raw) {
 }
 
 DEVICE void product_begin(const ProductShared& s, const Maps& maps) {
+    if (threadIdx.x == 32) tma_prefetch(maps.a), tma_prefetch(maps.b), tma_prefetch(maps.d);
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
             barrier_init(s.full + i, 1);
             barrier_init(s.empty + i, 2 * PAIR); // both warpgroups of both blocks
         }
         barrier_fence_init();
-        tma_prefetch(maps.a), tma_prefetch(maps.b), tma_prefetch(maps.d);
     }
     cluster_sync();
 }
@@ -46,6 +46,7 @@ DEVICE void product_begin(const ProductShared& s, const Maps& maps) {
 struct Piece {
     int row, col, first, end, part;
     int b_first; // of the columns of b, where the tile's begin
+    int after;   // steps that this pair has to do after these, or STAGES if there may be more
 };
 
 template <bool V> struct Bool { static constexpr bool value = V; };
@@ -62,18 +63,19 @@ struct Work {
     __device__ __forceinline__ int left() const { return rows * cols - whole(); }
 
     // Pairs that run together take SIDE rows of tiles side by side, so that what they read stays in the L2 cache.
-    __device__ __forceinline__ Piece piece(int t, int part, int parts) const {
+    __device__ __forceinline__ Piece piece(int t, int part, int parts, int after) const {
         constexpr int SIDE = 8;
         int band = t / (SIDE * cols), side = min(SIDE, rows - band * SIDE), rest = t - band * SIDE * cols;
         int row = (band * SIDE + rest % side) * CM + (CM == 2 ? rank : 0), col = rest / side * CN + (CN == 2 ? rank : 0);
-        return Piece{row * BM, col * BN, steps * part / parts, steps * (part + 1) / parts, part, col * BN};
+        return Piece{row * BM, col * BN, steps * part / parts, steps * (part + 1) / parts, part, col * BN, after};
     }
     // Calls body(piece, is it a part).
     template <class F> __device__ __forceinline__ void each_piece(F body) const {
-        int end = whole();
-        for (int t = pair; t < end; t += pairs) body(piece(t, 0, 1), Bool<false>{});
+        int end = whole(), part = SPLIT > 1 && pair < left() * SPLIT ? pair / left() : -1;
+        int of_part = part < 0 ? 0 : steps * (part + 1) / SPLIT - steps * part / SPLIT;
+        for (int t = pair; t < end; t += pairs) body(piece(t, 0, 1, (end - 1 - t) / pairs * steps + of_part), Bool<false>{});
         if constexpr (SPLIT > 1)
-            if (pair < left() * SPLIT) body(piece(end + pair % left(), pair / left(), SPLIT), Bool<true>{});
+            if (part >= 0) body(piece(end + pair % left(), part, SPLIT, 0), Bool<true>{});
     }
 };
 
@@ -106,17 +108,16 @@ DEVICE void produce(Ring<STAGES>& ring, const ProductShared& s, const Maps& maps
 // A stage may be overwritten, for all this warpgroup knows: said to every block that copies into it.
 DEVICE void release(const ProductShared& s, int stage) {
     int thread = threadIdx.x % 128;
-    if (PAIR == 1 ? thread == 0 : thread < PAIR) {
-        if (PAIR == 1) barrier_arrive(s.empty + stage);
-        else barrier_arrive_at(s.empty + stage, thread);
-    }
+    if (thread < PAIR) barrier_arrive_at(s.empty + stage, thread);
 }
 
-// The product of a piece of `steps` steps in registers; one warpgroup, `half` 0 or 1.
-DEVICE void consume(float (&d)[BN / 2], Ring<STAGES>& ring, const ProductShared& s, int half, int steps) {
-    int before = 0;
+// The product of a piece in registers; one warpgroup, `half` 0 or 1. While products of the first BESIDE steps run, beside(step) does
+// something else. Stages that are not filled again are not released: what a block sends to another is waited for there, so that
+// no block need stay for the other's sake.
+template <int BESIDE, class F> DEVICE void consume(float (&d)[BN / 2], Ring<STAGES>& ring, const ProductShared& s, int half, const Piece& piece, F beside) {
+    int before = 0, steps = piece.end - piece.first, again = steps + piece.after - STAGES;
     define(d);
-    for (int k = 0; k < steps; k++) {
+    auto step = [&](int k) {
         barrier_wait(s.full + ring.stage, ring.phase);
         u8 *a = s.stages + ring.stage * STAGE_BYTES + half * 64 * 128, *b = s.stages + ring.stage * STAGE_BYTES + A_BYTES;
         u64 of_a = ACROSS_A ? across_k(a, BK * 128) : along_k(a), of_b = ACROSS_B ? across_k(b, BK * 128) : along_k(b);
@@ -125,12 +126,16 @@ DEVICE void consume(float (&d)[BN / 2], Ring<STAGES>& ring, const ProductShared&
         for (int i = 0; i < 4; i++) wgmma<a_t, ACROSS_A, ACROSS_B>(d, of_a + (ACROSS_A ? 128 : 2) * i, of_b + (ACROSS_B ? 128 : 2) * i, k || i);
         wgmma_commit();
         wgmma_wait<1>();
-        if (k > 0) release(s, before); // the products before these are done
+        if (k > 0 && k <= again) release(s, before); // the products before these are done
         before = ring.stage;
         ring.next();
-    }
+    };
+    #pragma unroll
+    for (int k = 0; k < BESIDE; k++) step(k), beside(k);
+    #pragma unroll 1
+    for (int k = BESIDE; k < steps; k++) step(k);
     wgmma_wait<0>();
-    release(s, before);
+    if (steps <= again) release(s, before);
 }
 
 // Each part of a cut tile finishes some of its columns, PUT at a time, and sends its sums of the others to those who finish them.
@@ -193,41 +198,63 @@ DEVICE void add_sums(float (&v)[PUT / 2], u8* workspace, const Work& work, int p
     }
 }
 
+// A buffer of this warp, once nothing is copied from it any more. `all`: neither from the other, for which of them was used
+// last is not known.
+DEVICE u8* put_buffer(const ProductShared& s, int half, int c, bool all) {
+    int warp = threadIdx.x / 32 % 4;
+    if (threadIdx.x % 32 == 0) {
+        if (all) tma_wait_read<0>();
+        else tma_wait_read<1>();
+    }
+    __syncwarp();
+    return s.out + ((half * 4 + warp) * 2 + c % 2) * PUT_BYTES;
+}
+
+// Where put c begins: where PUT does not divide BN, the last put stores some columns once more.
+DEVICE constexpr int put_col(int c) { return c * PUT < BN - PUT ? c * PUT : BN - PUT; }
+
+// 16 rows of results, two to a register, into a warp's buffer: columns of 8 j are pairs[2 j] and, 8 rows below, pairs[2 j + 1].
+DEVICE void put_pairs(u8* buffer, const u32* pairs) {
+    int lane = threadIdx.x % 32;
+    #pragma unroll
+    for (int j = 0; j < PUT / 8; j += 2) stmatrix4(buffer + put_place(lane % 16, j + lane / 16), pairs[2 * j], pairs[2 * j + 1], pairs[2 * j + 2], pairs[2 * j + 3]);
+}
+
+template <class P> DEVICE void put_box(u8* buffer, int c, P put) {
+    fence_for_copies();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) put(buffer, put_col(c), threadIdx.x / 32 % 4 * 16), tma_commit();
+}
+
+// Results of N sums from column `first` on; `value(v, r, c)` makes a result of a sum.
+template <int N, class F> DEVICE void results(u32 (&pairs)[N / 2], const float* v, int first, F value) {
+    int row = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4, col = first + threadIdx.x % 4 * 2;
+    #pragma unroll
+    for (int i = 0; i < N; i += 2) {
+        Vec<d_t, 2> pair{{down<d_t>(value(v[i], row + i / 2 % 2 * 8, col + i / 4 * 8)), down<d_t>(value(v[i + 1], row + i / 2 % 2 * 8, col + i / 4 * 8 + 1))}};
+        memcpy(&pairs[i / 2], &pair, 4);
+    }
+}
+
 // A warpgroup's 64 rows through shared memory to the tensor, PUT columns at a time. Each warp stores its own 16 rows and waits
 // for nobody. `add(v, c)` adds to the sums of put c, `value(v, r, c)` makes a result of a sum, `put(from, c, r)` stores a box; r and
-// c count within the 64 rows and the tile's columns. From put `first` to `end`: all, or what a part of a cut tile finishes. Where
-// PUT does not divide BN, the last put stores some columns once more.
+// c count within the 64 rows and the tile's columns. From put `first` to `end`: all, or what a part of a cut tile finishes.
 template <class S, class F, class P> DEVICE void put_tile(const float (&d)[BN / 2], const ProductShared& s, int half, S add, F value, P put, int first, int end) {
-    int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
     #pragma unroll
     for (int c = 0; c < PUTS; c++) {
         if (c < first || c >= end) continue;
-        u8* buffer = s.out + ((half * 4 + warp) * 2 + c % 2) * PUT_BYTES;
-        const int at_c = c * PUT < BN - PUT ? c * PUT : BN - PUT;
+        const int at_c = put_col(c);
         float v[PUT / 2];
         #pragma unroll
         for (int i = 0; i < PUT / 2; i++) v[i] = d[at_c / 2 + i];
         add(v, c);
-        if (lane == 0) {
-            if (c == first && (c > 0 || PUTS % 2 == 1)) tma_wait_read<0>(); // the last tile may have ended with this buffer
-            else tma_wait_read<1>();
-        }
-        __syncwarp();
+        u8* buffer = put_buffer(s, half, c, c == first && (c > 0 || PUTS % 2 == 1));
         if constexpr (sizeof(d_t) == 2) {
-            int r = lane % 16;
-            #pragma unroll
-            for (int j = 0; j < PUT / 8; j += 2) {
-                u32 pairs[4];
-                #pragma unroll
-                for (int q = 0; q < 4; q++) {
-                    int at = (j + q / 2) * 4 + q % 2 * 2;
-                    int vr = warp * 16 + lane / 4 + q % 2 * 8, vc = at_c + (j + q / 2) * 8 + lane % 4 * 2;
-                    Vec<d_t, 2> pair{{down<d_t>(value(v[at], vr, vc)), down<d_t>(value(v[at + 1], vr, vc + 1))}};
-                    memcpy(&pairs[q], &pair, 4);
-                }
-                stmatrix4(buffer + put_place(r, j + lane / 16), pairs[0], pairs[1], pairs[2], pairs[3]);
-            }
+            u32 pairs[PUT / 4];
+            results<PUT / 2>(pairs, v, at_c, value);
+            put_pairs(buffer, pairs);
         } else {
+            int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
             #pragma unroll
             for (int j = 0; j < PUT / 8; j++) {
                 #pragma unroll
@@ -238,12 +265,38 @@ template <class S, class F, class P> DEVICE void put_tile(const float (&d)[BN / 
                 }
             }
         }
-        fence_for_copies();
-        __syncwarp();
-        if (lane == 0) put(buffer, at_c, warp * 16), tma_commit();
+        put_box(buffer, c, put);
     }
 }
 
 template <class F, class P> DEVICE void put_tile(const float (&d)[BN / 2], const ProductShared& s, int half, F value, P put) {
     put_tile(d, s, half, [](float (&)[PUT / 2], int) {}, value, put, 0, PUTS);
 }
+
+// 16-bit results of a tile, or none, that wait in registers and are stored while the products of the next tile's first steps run: the
+// tensor cores need not wait for a tile to be stored.
+constexpr int LATE_STEPS = 4;
+template <class PLACE> struct Late {
+    static constexpr int EACH = (PUTS + LATE_STEPS - 1) / LATE_STEPS;
+    u32 pairs[BN / 4];
+    PLACE place; // which tile
+    bool some = false;
+    template <class F> __device__ __forceinline__ void keep(const float (&d)[BN / 2], const PLACE& of, F value) {
+        results<BN / 2>(pairs, d, 0, value);
+        place = of, some = true;
+    }
+    // What is due in a step; put(place, from, c, r) stores a box.
+    template <class P> __device__ __forceinline__ void store(const ProductShared& s, int half, int step, P put) const {
+        if (!some) return;
+        #pragma unroll
+        for (int c = step * EACH; c < PUTS && c < (step + 1) * EACH; c++) {
+            u8* buffer = put_buffer(s, half, c, c == 0 && PUTS % 2 == 1);
+            put_pairs(buffer, pairs + put_col(c) / 4);
+            put_box(buffer, c, [&](u8* from, int col, int r) { put(place, from, col, r); });
+        }
+    }
+    template <class P> __device__ __forceinline__ void store_all(const ProductShared& s, int half, P put) const {
+        #pragma unroll
+        for (int step = 0; step < LATE_STEPS; step++) store(s, half, step, put);
+    }
+};

@@ -28,7 +28,8 @@
 // kmark: let CN = 3-CM
 //
 // kmark: let WIDTH = out.f32?4:2
-// kmark: let PUT = (BN==48?32:scale.block||BN==32?64:128)/WIDTH
+// kmark: let WIDE = !scale.block||(H==1&&BN>=128&&BN%64==0)
+// kmark: let PUT = (BN==48?32:!WIDE||BN==32?64:128)/WIDTH
 // kmark: let SCALED = scale.block
 // kmark: let A_PITCH = SCALED?a_scale.pitch:0
 // kmark: let B_PITCH = SCALED?b_scale.pitch:0

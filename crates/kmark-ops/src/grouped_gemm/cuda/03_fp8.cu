@@ -14,7 +14,7 @@
 // kmark: let BN = H==2||FEW?128:192
 // kmark: let BK = 128
 // kmark: let SPLIT = 1
-// kmark: let PUT = 32
+// kmark: let PUT = BN==192?64:32
 // kmark: let SCALED = 1
 // kmark: let A_PITCH = a_scale.pitch
 // kmark: let B_PITCH = b_scale.pitch
@@ -26,7 +26,7 @@
 // kmark: map a = a box=128,128*H/CN swizzle=128
 // kmark: map b = b box=128,BN/CM swizzle=128
 // kmark: map d = d box=PUT,16,1 dims=n,SLOT,d.rows/SLOT strides=d.pitch,d.pitch*SLOT swizzle=PUT*2
-// kmark: kernel grouped_fp8 grid=sms/2*2 block=384 cluster=2 shared=STAGES*STAGE+SCALE_BYTES+17*1024
+// kmark: kernel grouped_fp8 grid=sms/2*2 block=384 cluster=2 shared=STAGES*STAGE+SCALE_BYTES+512*PUT+1024
 #include "groups_wgmma.cuh"
 #include "product_fp8.cuh"
 
