@@ -183,7 +183,7 @@ impl Bench<'_> {
             device: device.expect("workers start before cases").device.clone(),
             mode: self.settings.mode,
             seed: case.seed,
-            status: if self.settings.verify { Status::Ok } else { Status::Unverified },
+            status: self.unless_it_fails(),
             verify: None,
             checked: None,
             samples_ns: Vec::new(),
@@ -204,6 +204,10 @@ impl Bench<'_> {
         let seat = self.seat(&family);
         let word = imp.name().to_string();
         Turn { imp, word, family, seat, record, generation: 0, spent_ns: 0, tune_ns: None, failed: false }
+    }
+
+    fn unless_it_fails(&self) -> Status {
+        if self.settings.verify { Status::Ok } else { Status::Unverified }
     }
 
     /// In whose process a family is timed: kernels of a GPU in one, Python libraries and CPU impls each in their own.
@@ -266,7 +270,7 @@ impl Bench<'_> {
         self.prepare(planned, &mut turns[i]);
         if turns[i].failed && turns[i].seat != turns[i].family {
             let seat = turns[i].seat.clone();
-            turns[i].start_again();
+            turns[i].start_again(self.unless_it_fails());
             self.clear(&seat, &mut turns.iter_mut().collect::<Vec<_>>(), limits);
             self.prepare(planned, &mut turns[i]);
         }
@@ -358,7 +362,7 @@ impl Bench<'_> {
         self.visit_here(planned, turn, limits, round, slice, check);
         if turn.failed && turn.seat != turn.family {
             // Whoever shared its process may be to blame. Alone, it does everything again: who fails late fails again.
-            turn.start_again();
+            turn.start_again(self.unless_it_fails());
             self.prepare(planned, turn);
             let usual = self.turns(0).slice_ns();
             for past in (0..round).flat_map(|past| [past, past]) {

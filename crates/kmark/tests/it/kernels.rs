@@ -119,6 +119,20 @@ fn a_kernel_that_faults_or_oversteps_or_never_ends_is_recorded_as_that() {
     becomes(&forever, "hung", 6, "no answer after", &["--deadline", "20s", "--filter", "*m5-n17*"]);
 }
 
+/// Whoever faults beside others is tried again alone; nobody is called right there who was not looked at.
+#[test]
+fn a_kernel_that_faults_once_stays_unverified() {
+    let dir = tempfile::tempdir().unwrap();
+    let once = dir.path().join("once");
+    let fault = format!("if (mkdir(\"{}\", 0700) == 0) a.y.ptr[1ll << 40] = a.y.at(0, 0);", once.display());
+    let source = GOOD
+        .replace("i64 row = blockIdx.x;", &format!("i64 row = blockIdx.x; {fault}"))
+        .replace("extern \"C\" __global__", "extern \"C\" int mkdir(const char*, u32);\nextern \"C\" __global__");
+    let (records, result) = with_file("mine.cu", &source, &["--skip-verify"]);
+    assert_eq!(result.status.code(), Some(0), "{}", text(&result.stderr));
+    assert!(once.exists() && records.iter().all(|r| r["status"] == "unverified"), "{records:?}");
+}
+
 /// A workspace has bands of its own, and what it holds at first is as the file says.
 #[test]
 fn a_kernel_that_writes_beside_its_workspace_is_wrong() {
