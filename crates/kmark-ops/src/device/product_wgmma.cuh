@@ -113,7 +113,8 @@ DEVICE void release(const ProductShared& s, int stage) {
 
 // The product of a piece in registers; one warpgroup, `half` 0 or 1. While products of the first BESIDE steps run, beside(step) does
 // something else. Stages that are not filled again are not released: what a block sends to another is waited for there, so that
-// no block need stay for the other's sake.
+// no block need stay for the other's sake. Half of its last shared copy may then still be on its way to the other: nothing was found
+// against that, but nothing documents it either.
 template <int BESIDE, class F> DEVICE void consume(float (&d)[BN / 2], Ring<STAGES>& ring, const ProductShared& s, int half, const Piece& piece, F beside) {
     int before = 0, steps = piece.end - piece.first, again = steps + piece.after - STAGES;
     define(d);
