@@ -34,7 +34,7 @@ template <class Q> DEVICE u32 f8_quad(float a, float b, float c, float d) {
 }
 
 // The smallest power of two that is not less than v, a normal positive number.
-DEVICE double up_to_pow2(double v) {
+DEVICE double power_above(double v) {
     u64 fraction = (1ull << 52) - 1, below = bits_of(v) & ~fraction;
     return double_of(bits_of(v) == below ? below : below + fraction + 1);
 }
@@ -49,7 +49,7 @@ template <class Q, bool power> DEVICE Scale scale_of(float amax, double clamp) {
     if constexpr (power) {
         constexpr u32 largest = is<Q, e4m3> ? 8 : 15;
         u32 e = (bits_of(amax) >> 23) - largest + ((bits_of(amax) & 0x7fffff) > 0x600000);
-        if ((double)amax < clamp) e = bits_of((float)up_to_pow2(clamp / Format<Q>::max)) >> 23;
+        if ((double)amax < clamp) e = bits_of((float)power_above(clamp / Format<Q>::max)) >> 23;
         return Scale{float_of(e << 23), float_of((254 - e) << 23)};
     } else {
         float top = fmaxf(amax, (float)clamp);

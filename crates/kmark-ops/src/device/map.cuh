@@ -3,8 +3,8 @@
 #pragma once
 #include "spans.cuh"
 
-// A load that stays where it is written. Neither loads nor stores tell the caches anything: on an H200, loads that
-// leave L1 out or ask for 256 bytes made all of these kernels 5 to 8 % slower.
+// A load that stays where it is written; `lasting`, where there is much more than the caches hold (spans.cuh). Other
+// hints cost: on an H200, loads that leave L1 out or ask for 256 bytes made all of these kernels 5 to 8 % slower.
 #ifndef KMARK_EMULATE
 DEVICE void load_words(u32 (&w)[4], const void* p) {
     asm volatile("ld.global.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "l"(p));
@@ -16,8 +16,9 @@ DEVICE void load_words(u32 (&w)[1], const void* p) { asm volatile("ld.global.u32
 #else
 template <int n> DEVICE void load_words(u32 (&w)[n], const void* p) { memcpy(w, p, 4 * n); }
 #endif
-template <int V, class T> DEVICE void load_here(Pack<T, V>& to, const T* from) {
-    if constexpr (V > 1) load_words(to.w, from);
+template <bool lasting, int V, class T> DEVICE void load_here(Pack<T, V>& to, const T* from) {
+    if constexpr (lasting && V * sizeof(T) == 16) load16_lasting(to.w, from);
+    else if constexpr (V > 1) load_words(to.w, from);
     else to = *reinterpret_cast<const Pack<T, V>*>(from);
 }
 template <int V, class T> DEVICE void store_pack(T* to, const Pack<T, V>& from) {
@@ -85,7 +86,7 @@ DEVICE void map_vector(const Pack<T, V> (&in)[IN], Pack<T, V> (&out)[OUT], F f) 
 }
 
 // Calls f(in, out) on the elements at each place of all `in` and `out`, which are cut alike.
-template <class T, i64 m, i64 n, bool joined, int V, int lead, int block, int IN, int OUT, class F>
+template <bool lasting, class T, i64 m, i64 n, bool joined, int V, int lead, int block, int IN, int OUT, class F>
 DEVICE void map_tiles(const Tiles<T, m, n, joined, V, lead, block>& tiles, const Rows<const T> (&in)[IN],
                       const Rows<T> (&out)[OUT], F f) {
     constexpr bool even = Tiles<T, m, n, joined, V, lead, block>::even;
@@ -94,7 +95,7 @@ DEVICE void map_tiles(const Tiles<T, m, n, joined, V, lead, block>& tiles, const
     for (int t = 0; t < IN; t++) {
         const T* from = tiles.place(in[t]);
         if (tiles.whole) {
-            load_here(x[0][t], from);
+            load_here<lasting>(x[0][t], from);
         } else if (!even && tiles.has) {
             Vec<T, V> v{};
 #pragma unroll

@@ -16,8 +16,8 @@ template <class T, int V> DEVICE Pack<T, V> no_elements() {
 // ---- Rows ----------------------------------------------------------------------------------------------------------
 
 // A row of N elements as the 16-byte vectors of memory that lie inside it, and at most V - 1 elements before them (the
-// head) and V - 1 behind. If ALIGNED, rows start at a vector.
-template <class T, i64 N, bool ALIGNED> struct Cut {
+// head) and V - 1 behind. If ALIGNED, rows start at a vector; if LASTING, L2 is to keep them (spans.cuh).
+template <class T, i64 N, bool ALIGNED, bool LASTING = false> struct Cut {
     static constexpr int V = lanes<T>;
     static constexpr bool aligned = ALIGNED, edges = !ALIGNED || N % V != 0;
     // Vectors that every row has, wherever it starts.
@@ -39,7 +39,7 @@ template <class T, i64 N, bool ALIGNED> struct Cut {
         for (int k = 0; k < U; k++) {
             constexpr int sure = least - before;
             if ((k + 1) * team > sure) p[k] = no_elements<T, V>();
-            if ((k + 1) * team <= sure || i + k * team < vectors) p[k] = load_once<V, T>(from + k * team * V);
+            if ((k + 1) * team <= sure || i + k * team < vectors) p[k] = load_once<V, LASTING>(from + k * team * V);
         }
     }
     // The same where nothing is known of i.
@@ -47,12 +47,12 @@ template <class T, i64 N, bool ALIGNED> struct Cut {
         const T* from = row + head + i * V;
         if (i + (U - 1) * team < vectors) {
 #pragma unroll
-            for (int k = 0; k < U; k++) p[k] = load_once<V, T>(from + k * team * V);
+            for (int k = 0; k < U; k++) p[k] = load_once<V, LASTING>(from + k * team * V);
         } else {
 #pragma unroll
             for (int k = 0; k < U; k++) {
                 p[k] = no_elements<T, V>();
-                if (i + k * team < vectors) p[k] = load_once<V, T>(from + k * team * V);
+                if (i + k * team < vectors) p[k] = load_once<V, LASTING>(from + k * team * V);
             }
         }
     }

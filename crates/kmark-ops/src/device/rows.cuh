@@ -169,11 +169,13 @@ template <int N, class E> DEVICE Pack<E, N> load_in_order(const E* p) {
 #endif
 }
 
+// How the loads of a row are made: as the compiler likes, in_order (above), or lasting in L2 (spans.cuh) and in order.
+enum class Loads { any, in_order, lasting };
+
 // How a thread of team T walks over a row: `count` accesses of `step` neighbouring elements. If `resident`, what it
 // loads stays in registers; else every pass loads again. Rows that do not start at multiples of an access are cut where
 // memory is: the first access begins up to `lead` elements before the row, and columns count from the row's start.
-// `in_order`: its loads come before everything that uses one of them.
-template <class T, i64 row_length, int row_step, bool in_registers, bool at_any_place = false, bool in_order = false>
+template <class T, i64 row_length, int row_step, bool in_registers, bool at_any_place = false, Loads loads = Loads::any>
 struct Layout {
     using Team = T;
     static constexpr i64 length = row_length;
@@ -200,8 +202,15 @@ struct Layout {
     template <class F> DEVICE void each(F f, int lead = 0) { each_of<resident ? count : 4>(f, lead); }
 
     template <class E> DEVICE Pack<E, step> fetch(const E* p) {
-        if constexpr (in_order) return load_in_order<step>(p);
-        else return load_pack<step>(p);
+        if constexpr (loads == Loads::lasting && step * sizeof(E) == 16) {
+            Pack<E, step> v;
+            load16_lasting(v.w, p);
+            return v;
+        } else if constexpr (loads != Loads::any) {
+            return load_in_order<step>(p);
+        } else {
+            return load_pack<step>(p);
+        }
     }
     // Access k; `beyond` stands for elements that the row does not have.
     template <class E> DEVICE Pack<E, step> take(const E* row, int k, int column, E beyond = E{}) {
@@ -289,8 +298,9 @@ template <class E> DEVICE constexpr int row_step(int memory, i64 length) {
 
 // Rows of E, `inputs` of them at a time. Short ones go to `lanes` threads of a warp each, which load `batch` of them
 // before they sum the first; without a batch, a row has a block of `block` threads, or a cluster of `blocks`. `early`:
-// weights are loaded with the row, not when its sum is known.
-template <class E, i64 length, int inputs, int block, int blocks, int lanes, int batch, bool early> struct RowKernel {
+// weights are loaded with the row, not when its sum is known. `large`: there is much more than the caches hold.
+template <class E, i64 length, int inputs, int block, int blocks, int lanes, int batch, bool early, bool large>
+struct RowKernel {
     static constexpr i64 bytes = length * sizeof(E);
     static constexpr bool aligned = rows_aligned<E>(MEMORY, length);
     // Elements of 16 bits cost more to sort out than wide loads save: softmax of 4097 columns took three times as long.
@@ -301,13 +311,18 @@ template <class E, i64 length, int inputs, int block, int blocks, int lanes, int
     // Registers that hold a row, if they do.
     static constexpr i64 accesses = ceil_div(ceil_div(length + cut * (step - 1), step), Team::per);
     static constexpr i64 registers = accesses * inputs * ceil_div(access, 4);
-    using Layout = ::Layout<Team, length, step, registers <= budget, cut, early && registers <= budget>;
+    // Loads that some threads leave out are the compiler's: softmax's backward of 50000 columns took a fifth longer else.
+    static constexpr bool even = !cut && ceil_div(length, step) % Team::per == 0;
+    static constexpr Loads loads = registers > budget ? Loads::any : large && even ? Loads::lasting :
+        early ? Loads::in_order : Loads::any;
+    using Layout = ::Layout<Team, length, step, registers <= budget, cut, loads>;
 
     // A vector of weights for the columns.
     template <class W> static constexpr bool hold = Layout::resident && !cut && (early || batch > 1) &&
         registers * (batch > 1 ? batch : 1) + accesses * ceil_div(step * (i64)sizeof(W), 4) <= budget;
-    template <class W> struct Weights : Row<::Layout<Team, length, step, hold<W>, false, hold<W> && early>, W> {
-        using Base = Row<::Layout<Team, length, step, hold<W>, false, hold<W> && early>, W>;
+    template <class W> static constexpr Loads weight_loads = hold<W> && early ? Loads::in_order : Loads::any;
+    template <class W> struct Weights : Row<::Layout<Team, length, step, hold<W>, false, weight_loads<W>>, W> {
+        using Base = Row<::Layout<Team, length, step, hold<W>, false, weight_loads<W>>, W>;
         using Base::Base;
         __device__ __forceinline__ Vec<W, step> at(int k, int column) const {
             if constexpr (cut) return Layout::take_across(Base::row, column);
@@ -315,6 +330,20 @@ template <class E, i64 length, int inputs, int block, int blocks, int lanes, int
             else return Base::at(k, column);
         }
     };
+
+    // Brings a block's share of a long row into L2, for the block or cluster that comes `ahead` rows later: memory has
+    // something to do while this one sums and exchanges. Too far ahead, and it is gone again when it is needed.
+    template <int ahead, class T> DEVICE void fetch_later(const T& rows, i64 row) {
+#if __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1000
+        if constexpr (ahead > 0 && aligned) {
+            constexpr int all = (int)(bytes / 16), share = (int)ceil_div(all, blocks); // in 16 bytes
+            int first = blocks > 1 ? cluster_rank() * share : 0, count = min(share, all - first);
+            if (threadIdx.x == 0 && row + ahead < rows.rows && count > 0)
+                asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;"
+                             ::"l"((const uint4*)rows.row(row + ahead) + first), "r"(16 * count) : "memory");
+        }
+#endif
+    }
 
     // Calls f(load(row), row, live) for all rows of this block. All threads take part in every call, because the
     // lanes of a warp reduce together; those without a row get the last one and must not write.

@@ -10,7 +10,7 @@ pub const ENTRY: Entry = Entry {
     op: &OP,
     cpu: &[&naive(&plain::RIGHT, text!("plain.rs", "mod.rs")), &vectorised(cpu::bind, text!("cpu.rs"))],
     oracle: oracle!("quant_fp8"),
-    cuda: kernels!("quant_fp8", "01_row", "02_group", "03_tile"),
+    cuda: kernels!("quant_fp8", "01_row", "02_group", "03_tile", "04_cluster"),
     mutants: &[plain::MUTANTS],
 };
 

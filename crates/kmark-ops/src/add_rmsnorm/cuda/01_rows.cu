@@ -1,11 +1,12 @@
 // Two rows in the registers of a block, short ones in those of a warp or less: one pass over memory. The rounded sum
 // takes the place of x there, and is stored before its mean square is known; an exact one is added up twice instead.
 // Where there are few rows, they and their weights are asked for together, and more threads share one. A long row is
-// split over a cluster of blocks, which exchange their sums.
+// split over a cluster of blocks, which exchange their sums, while later rows come into L2.
 // kmark: constants n
 // kmark: let ROW = n*size
 // kmark: let FEW = m*ROW<=sms*32768
 // kmark: let MID = m*ROW<=sms*131072
+// kmark: let LARGE = 4*m*ROW>8*l2&&ROW<=524288
 // kmark: let ACCESS = memory.unaligned?size:ROW%16==0||size>3&&memory.dense&&ROW>=64?16:ROW%8==0?8:ROW%4==0?4:size
 // kmark: let FITS = ceil(ROW,ACCESS)
 // kmark: let LANES = FITS<=2?FITS:FITS<=4?4:FITS<=8||ACCESS==16&&ROW*2<=512?8:FITS<=16||ACCESS==16&&ROW*2<=1024?16:32
@@ -16,11 +17,15 @@
 // kmark: let SHARE = ROW<=2048?(ACCESS<16?4:16):ROW<=32768?(FEW||ROW<8192||ACCESS<16?32:64):FEW&&ROW<=524288?32:64
 // kmark: let EARLY = MID||ROW>32768
 // kmark: let THREADS = WHOLE?min(1024,ceil(ROW,BLOCKS*SHARE*32)*32):128
-// kmark: let FIT = WHOLE&&(ROW<=32768||ROW>262144)?max(1,1024/THREADS):1
+// kmark: let FIT = WHOLE&&(ROW<=32768||ROW>262144&&sum.rounded)?max(1,1024/THREADS):1
+// kmark: let UNEVEN = FITS%(BLOCKS*THREADS)>0
+// kmark: let AHEAD = ROW>32768&&ROW<=524288&&!MID&&(UNEVEN||ROW>262144)?8388608/(2*ROW):0
 // kmark: kernel add_rows grid=WHOLE?m*BLOCKS:ceil(m,THREADS/LANES*BATCH) block=THREADS cluster=BLOCKS
 #include "rows.cuh"
 
-using Rows = RowKernel<x_t, N, 2, THREADS, BLOCKS, LANES, BATCH, EARLY != 0>;
+// Converting f16 takes registers that weights of the longest rows would need.
+constexpr bool with_weights = EARLY && !(is<x_t, f16> && ROW > 262144);
+using Rows = RowKernel<x_t, N, 2, THREADS, BLOCKS, LANES, BATCH, with_weights, LARGE != 0>;
 using L = Rows::Layout;
 constexpr bool rounds = SUM == SUM_rounded;
 // A row that is read again must not have been overwritten, and the sum may be stored where the residual was.
@@ -45,7 +50,11 @@ KERNEL __launch_bounds__(THREADS, FIT) add_rows(const __grid_constant__ Args a) 
     auto y = y_of(a);
     auto z = z_of(a);
     Rows::Weights<w_t> weights(a.w.ptr);
-    auto load = [&](i64 row) { return Held{Row<L, x_t>(a.x.row(row)), Row<L, residual_t>(a.residual.row(row))}; };
+    auto load = [&](i64 row) {
+        Held held{Row<L, x_t>(a.x.row(row)), Row<L, residual_t>(a.residual.row(row))};
+        Rows::fetch_later<AHEAD>(a.x, row), Rows::fetch_later<AHEAD>(a.residual, row);
+        return held;
+    };
     Rows::each(a.m, load, [&](Held& held, i64 row, bool live) {
         Row<L, x_t>& x = held.x;
         Row<L, residual_t>& residual = held.residual;

@@ -2,6 +2,7 @@
 // numbers, or one where there is little to do, so that all multiprocessors take part.
 // kmark: constants n
 // kmark: let W = n*size/16
+// kmark: let LARGE = 2*m*n*size>8*l2
 // kmark: let U = m*W<=1024*sms?1:2
 // kmark: let P = max(1,ceil(W,128*U))
 // kmark: let T = W<=4*U?4:W<=8*U?8:W<=16*U?16:32*ceil(ceil(W,P),32*U)
@@ -11,7 +12,7 @@
 
 constexpr int V = lanes<x_t>;
 constexpr bool ALIGNED = MEMORY == MEMORY_strided || (MEMORY == MEMORY_dense && N % V == 0);
-using Row = Cut<x_t, N, ALIGNED>;
+using Row = Cut<x_t, N, ALIGNED, LARGE != 0>;
 
 KERNEL __launch_bounds__(T * ROWS) gradient(const __grid_constant__ Args a) {
     constexpr int last = (P - 1) * U * T; // where the last piece begins

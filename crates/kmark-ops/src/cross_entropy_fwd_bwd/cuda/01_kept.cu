@@ -2,6 +2,7 @@
 // memory as far as that goes; the rest is read again, from its end, where the L2 still has it.
 // kmark: constants n
 // kmark: let W = n*size/16
+// kmark: let LARGE = 2*m*n*size>8*l2
 // kmark: let U = m<=2*sms?2:m<=16*sms||m>64*sms&&W>128?4:8
 // kmark: let S = min(U,4)
 // kmark: let T = W<=4*S?4:W<=8*S?8:W<=16*S?16:W<=32*U?32:min(512,32*ceil(W,32*U))
@@ -13,7 +14,7 @@
 constexpr int V = lanes<x_t>, HELD = W <= T ? 1 : (int)((W + T - 1) / T), BATCH = 4;
 constexpr int THREADS = HELD < 4 ? 1280 : 1024; // of a multiprocessor, as far as registers go
 constexpr bool ALIGNED = MEMORY == MEMORY_strided || (MEMORY == MEMORY_dense && N % V == 0);
-using Row = Cut<x_t, N, ALIGNED>;
+using Row = Cut<x_t, N, ALIGNED, LARGE != 0>;
 using Put = Gradient<Row, dx_t, T>;
 
 KERNEL __launch_bounds__(T * ROWS, sizeof(x_t) == 8 ? 1 : THREADS / (T * ROWS)) gradient(const __grid_constant__ Args a) {

@@ -4,6 +4,7 @@
 // kmark: constants n
 // kmark: let W = n*size/16
 // kmark: require W<=32768&&W>(m>2*sms?4096:1024)
+// kmark: let LARGE = 2*m*n*size>8*l2
 // kmark: let C = W>16384||m<=sms/8?8:4
 // kmark: let T = 32*ceil(ceil(W,C),256)
 // kmark: kernel gradient grid=m*C block=T cluster=C
@@ -12,7 +13,7 @@
 
 constexpr int V = lanes<x_t>, U = 8, LAST = (C - 1) * U * T; // where the last block's part begins
 constexpr bool ALIGNED = MEMORY == MEMORY_strided || (MEMORY == MEMORY_dense && N % V == 0);
-using Row = Cut<x_t, N, ALIGNED>;
+using Row = Cut<x_t, N, ALIGNED, LARGE != 0>;
 
 KERNEL __launch_bounds__(T, 1024 / T) gradient(const __grid_constant__ Args a) {
     ClusterJoin<T, C> cluster;

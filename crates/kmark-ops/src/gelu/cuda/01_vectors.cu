@@ -6,6 +6,7 @@
 // kmark: let LEAD = memory.unaligned&&V>1
 // kmark: let JOINED = m==1||!memory.strided
 // kmark: let VECTORS = JOINED?ceil(m*n+LEAD,V):m*ceil(n+LEAD,V)
+// kmark: let LARGE = 2*m*n*size>8*l2
 // kmark: let THREADS = 256
 // kmark: kernel gelu grid=ceil(VECTORS,THREADS) block=THREADS
 #include "fast_exp.cuh"
@@ -41,7 +42,7 @@ KERNEL __launch_bounds__(THREADS) gelu(const __grid_constant__ Args a) {
     const Rows<const x_t> in[1] = {rows_of(a.x)};
     const Rows<y_t> out[1] = {rows_of(a.y)};
     Tiles<y_t, M, N, JOINED, V, LEAD, THREADS> tiles;
-    map_tiles(tiles, in, out, [](const acc_t (&x)[1], acc_t (&y)[1]) {
+    map_tiles<LARGE != 0>(tiles, in, out, [](const acc_t (&x)[1], acc_t (&y)[1]) {
         y[0] = APPROX == APPROX_erf ? by_erf(x[0]) : by_tanh(x[0]);
     });
 }

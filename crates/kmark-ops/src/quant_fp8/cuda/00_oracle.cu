@@ -17,7 +17,7 @@ KERNEL judge(const __grid_constant__ Args a) {
         amax = fmax(amax, fabs(wide(a.x.at(row + i / wide_by, col + i % wide_by))));
     }
     double s = fmax(block_max(amax), CLAMP) / largest;
-    if (POW2) s = up_to_pow2(s);
+    if (POW2) s = power_above(s);
 
     // Scales are a vector if rows share them.
     constexpr bool by_row = GRANULARITY == GRANULARITY_row;

@@ -11,6 +11,7 @@
 // kmark: let U = SHORT?ceil(VECTORS,32):VECTORS<=1024&&m<=2*sms?1:VECTORS<=2048||VECTORS>4096?4:8
 // kmark: let ROWS = SHORT?4/U:1
 // kmark: let TEAM = SHORT?32:min(U==1?1024:512,32*ceil(VECTORS,32*U))
+// kmark: let LARGE = m*n*(size+1)>8*l2
 // kmark: let THREADS = SHORT?256:TEAM
 // kmark: kernel quantise grid=ceil(m,ROWS*(THREADS/TEAM)) block=THREADS
 #include "fp8.cuh"
@@ -36,7 +37,7 @@ KERNEL __launch_bounds__(THREADS) quantise(const __grid_constant__ Args a) {
 #pragma unroll
             for (int k = 0; k < U; k++) {
                 v[r][k] = {};
-                if (live && has(lane + k * TEAM)) v[r][k] = load_once<V>(row + (lane + k * TEAM) * V);
+                if (live && has(lane + k * TEAM)) v[r][k] = load_once<V, LARGE != 0>(row + (lane + k * TEAM) * V);
             }
         } else if constexpr (FITS) {
             In(row, live ? N : 0).get(v[r], lane, TEAM, x_t{});

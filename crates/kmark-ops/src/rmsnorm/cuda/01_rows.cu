@@ -1,10 +1,11 @@
 // A row in the registers of a block, a short one in those of a warp or less: one pass over memory and one sum.
 // Where there are few rows, they and their weights are asked for together, and more threads share one. A long row is
-// split over a cluster of blocks, which exchange their sums.
+// split over a cluster of blocks, which exchange their sums, while a later row comes into L2.
 // kmark: constants n
 // kmark: let ROW = n*size
 // kmark: let FEW = m*ROW<=sms*32768
 // kmark: let MID = m*ROW<=sms*131072
+// kmark: let LARGE = 2*m*ROW>8*l2&&ROW<=524288
 // kmark: let ACCESS = memory.unaligned?size:ROW%16==0||size>3&&memory.dense&&ROW>=64?16:ROW%8==0?8:ROW%4==0?4:size
 // kmark: let FITS = ceil(ROW,ACCESS)
 // kmark: let LANES = FITS<=2?FITS:FITS<=4?4:FITS<=8||ACCESS==16&&ROW<=512?8:FITS<=16||ACCESS==16&&ROW<=1024?16:32
@@ -16,15 +17,20 @@
 // kmark: let EARLY = SHARE<128&&(ROW>32768||MID)
 // kmark: let THREADS = WHOLE?min(1024,ceil(ROW,BLOCKS*SHARE*32)*32):128
 // kmark: let FIT = WHOLE?max(1,1024/THREADS):1
+// kmark: let AHEAD = ROW>32768&&ROW<=524288&&!MID?8388608/ROW:0
 // kmark: kernel rms_rows grid=WHOLE?m*BLOCKS:ceil(m,THREADS/LANES*BATCH) block=THREADS cluster=BLOCKS
 #include "rows.cuh"
 
-using Rows = RowKernel<x_t, N, 1, THREADS, BLOCKS, LANES, BATCH, EARLY != 0>;
+using Rows = RowKernel<x_t, N, 1, THREADS, BLOCKS, LANES, BATCH, EARLY != 0, LARGE != 0>;
 using L = Rows::Layout;
 
 KERNEL __launch_bounds__(THREADS, FIT) rms_rows(const __grid_constant__ Args a) {
     Rows::Weights<w_t> weights(a.w.ptr);
-    auto load = [&](i64 row) { return Row<L, x_t>(a.x.row(row)); };
+    auto load = [&](i64 row) {
+        Row<L, x_t> x(a.x.row(row));
+        Rows::fetch_later<AHEAD>(a.x, row);
+        return x;
+    };
     Rows::each(a.m, load, [&](Row<L, x_t>& x, i64 row, bool live) {
         acc_t squares = 0;
         x.each([&](int k, int column) {

@@ -14,6 +14,7 @@
 // kmark: let STAGED = FIT*size<8&&!memory.strided&&b*s*HEADS*(R/2)>sms*512&&HEADS*d*size<=40000
 // kmark: let PLACES = max(1,16384/(HEADS*d*size))
 // kmark: let THREADS = !STAGED&&b*s*HEADS*PARTS<=sms*256?128:256
+// kmark: let LARGE = 2*b*s*HEADS*d*size>8*l2
 // kmark: kernel rope grid=STAGED?ceil(b*s,PLACES):ceil(b*s*HEADS*PARTS,THREADS) block=THREADS
 #include "map.cuh"
 
@@ -64,8 +65,8 @@ DEVICE void rotate(const Args& a, const In& q, const In& k, const Out& q_out, co
     bool two = turns || second < D;
     Pack<q_t, V> x[1][2] = {};
     const q_t* row = head_at(q, k, (i64)place, head);
-    load_here(x[0][0], row + first);
-    if (two) load_here(x[0][1], row + second);
+    load_here<LARGE != 0>(x[0][0], row + first);
+    if (two) load_here<LARGE != 0>(x[0][1], row + second);
     acc_t cos[V], sin[V];
     if (turns) {
         index position = B == 1 ? place : place % (index)S;

@@ -1,11 +1,12 @@
 // A row in the registers of a block, a short one in those of a warp or less: maximum, sum and result in one pass.
 // Threads weigh with their own maximum and exchange both, once. A row that is too long is read twice.
 // Where there are few rows, more threads share one. A row of more than 32 KB is split over a cluster of blocks, which
-// exchange their sums.
+// exchange their sums, while a later row comes into L2.
 // kmark: constants n
 // kmark: let ROW = n*size
 // kmark: let FEW = m*ROW<=sms*32768
 // kmark: let MID = m*ROW<=sms*131072
+// kmark: let LARGE = 2*m*ROW>8*l2&&ROW<=524288
 // kmark: let ACCESS = memory.unaligned?size:ROW%16==0||size>3&&memory.dense&&ROW>=64?16:ROW%8==0?8:ROW%4==0?4:size
 // kmark: let FITS = ceil(ROW,ACCESS)
 // kmark: let LANES = FITS<=2?FITS:FITS<=4?4:FITS<=8||ACCESS==16&&ROW<=512?8:FITS<=16||ACCESS==16&&ROW<=1024?16:32
@@ -16,16 +17,21 @@
 // kmark: let SHARE = ROW<=2048?(ACCESS<16?4:16):size>2&&!FEW?(ROW<=8192?64:128):ROW<=16384?32:ROW>262144&&!MID?128:64
 // kmark: let THREADS = WHOLE?min(1024,ceil(ROW,BLOCKS*SHARE*32)*32):128
 // kmark: let FIT = WHOLE?max(1,(SHARE==128?768:1024)/THREADS):1
+// kmark: let AHEAD = ROW>32768&&ROW<=524288&&SHARE<128&&!MID?8388608/ROW:0
 // kmark: kernel y_rows grid=WHOLE?m*BLOCKS:ceil(m,THREADS/LANES*BATCH) block=THREADS cluster=BLOCKS
 #include "rows.cuh"
 
-using Rows = RowKernel<x_t, N, 1, THREADS, BLOCKS, LANES, BATCH, false>;
+using Rows = RowKernel<x_t, N, 1, THREADS, BLOCKS, LANES, BATCH, false, LARGE != 0>;
 using L = Rows::Layout;
 
 KERNEL __launch_bounds__(THREADS, FIT) y_rows(const __grid_constant__ Args a) {
     // Weights are computed once where there are registers for them: they take the place of elements of the same type.
     constexpr bool keep = L::resident && (is<x_t, acc_t> || L::count * L::step <= 32);
-    auto load = [&](i64 row) { return Row<L, x_t>(a.x.row(row), down<x_t>(minus_infinity<acc_t>())); };
+    auto load = [&](i64 row) {
+        Row<L, x_t> x(a.x.row(row), down<x_t>(minus_infinity<acc_t>()));
+        Rows::fetch_later<AHEAD>(a.x, row);
+        return x;
+    };
     Rows::each(a.m, load, [&](Row<L, x_t>& x, i64 row, bool live) {
         acc_t top = no_maximum<acc_t>(), sum[1] = {0}, kept[keep ? L::count : 1][L::step];
         if constexpr (L::resident) {

@@ -5,6 +5,7 @@
 // kmark: let ROW = n*size
 // kmark: let FEW = m*ROW<=sms*32768
 // kmark: let MID = m*ROW<=sms*131072
+// kmark: let LARGE = 3*m*ROW>8*l2&&ROW<=524288
 // kmark: let ACCESS = memory.unaligned?size:ROW%16==0||size>3&&memory.dense&&ROW>=64?16:ROW%8==0?8:ROW%4==0?4:size
 // kmark: let FITS = ceil(ROW,ACCESS)
 // kmark: let LANES = FITS<=2?FITS:FITS<=4?4:FITS<=8||ACCESS==16&&ROW*2<=512?8:FITS<=16||ACCESS==16&&ROW*2<=1024?16:32
@@ -18,7 +19,7 @@
 // kmark: kernel dx_rows grid=WHOLE?m*BLOCKS:ceil(m,THREADS/LANES*BATCH) block=THREADS cluster=BLOCKS
 #include "rows.cuh"
 
-using Rows = RowKernel<y_t, N, 2, THREADS, BLOCKS, LANES, BATCH, false>;
+using Rows = RowKernel<y_t, N, 2, THREADS, BLOCKS, LANES, BATCH, false, LARGE != 0>;
 using L = Rows::Layout;
 
 struct Held {

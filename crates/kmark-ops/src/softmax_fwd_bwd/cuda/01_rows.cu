@@ -1,25 +1,28 @@
 // Rows of x and dy in the registers of a block, short ones in those of a warp or less: maximum, then the sums of
 // weights and of weighted dy together, then the result, in one pass over memory. Too long rows are read twice.
 // Where there are few rows, more threads share one. A row of more than 32 KB is split over a cluster of blocks, which
-// exchange their sums.
+// exchange their sums, while later rows come into L2.
 // kmark: constants n
 // kmark: let ROW = n*size
 // kmark: let FEW = m*ROW<=sms*32768
 // kmark: let MID = m*ROW<=sms*131072
+// kmark: let LARGE = 3*m*ROW>8*l2&&ROW<=524288
 // kmark: let ACCESS = memory.unaligned?size:ROW%16==0||size>3&&memory.dense&&ROW>=64?16:ROW%8==0?8:ROW%4==0?4:size
 // kmark: let FITS = ceil(ROW,ACCESS)
 // kmark: let LANES = FITS<=2?FITS:FITS<=4?4:FITS<=8||ACCESS==16&&ROW*2<=512?8:FITS<=16||ACCESS==16&&ROW*2<=1024?16:32
 // kmark: let WHOLE = ROW>2048||ROW>=1024&&m<=sms
 // kmark: let BATCH = WHOLE?0:FEW||ROW<=1024?1:2
 // kmark: let WIDEST = max_cluster>1&&max_shared>=200000?16:max_cluster
-// kmark: let BLOCKS = ROW<=32768?1:min(WIDEST,FEW?(ROW<131072?8:16):ROW>262144||size>2&&ROW<=65536?4:8)
-// kmark: let SHARE = ROW<=2048?(ACCESS<16?4:16):ROW<=32768?(FEW||ROW<=8192||ROW>24576&&!MID?32:64):FEW&&ROW<=262144?32:ROW>262144&&!FEW?128:64
+// kmark: let BLOCKS = ROW<=32768?1:min(WIDEST,FEW?(ROW<131072?8:16):size>2&&ROW<=65536?4:ROW<=262144?8:16)
+// kmark: let SHARE = ROW<=2048?(ACCESS<16?4:16):ROW<=32768?(FEW||ROW<=8192||ROW>24576&&!MID?32:64):FEW&&ROW<=262144?32:64
 // kmark: let THREADS = WHOLE?min(1024,ceil(ROW,BLOCKS*SHARE*32)*32):128
 // kmark: let FIT = WHOLE&&!FEW&&ROW>65536&&SHARE==64?max(1,1024/THREADS):1
+// kmark: let UNEVEN = FITS%(BLOCKS*THREADS)>0
+// kmark: let AHEAD = ROW>32768&&ROW<=524288&&!MID&&(UNEVEN||ROW>262144)?8388608/(2*ROW):0
 // kmark: kernel dx_rows grid=WHOLE?m*BLOCKS:ceil(m,THREADS/LANES*BATCH) block=THREADS cluster=BLOCKS
 #include "rows.cuh"
 
-using Rows = RowKernel<x_t, N, 2, THREADS, BLOCKS, LANES, BATCH, false>;
+using Rows = RowKernel<x_t, N, 2, THREADS, BLOCKS, LANES, BATCH, false, LARGE != 0>;
 using L = Rows::Layout;
 
 struct Held {
@@ -31,7 +34,9 @@ KERNEL __launch_bounds__(THREADS, FIT) dx_rows(const __grid_constant__ Args a) {
     // Weights are computed once where there are registers for them: they take the place of elements of the same type.
     constexpr bool keep = L::resident && (is<x_t, acc_t> || L::count * L::step <= (FEW || ROW <= 32768 ? 32 : 0));
     auto load = [&](i64 row) {
-        return Held{Row<L, x_t>(a.x.row(row), down<x_t>(minus_infinity<acc_t>())), Row<L, dy_t>(a.dy.row(row))};
+        Held held{Row<L, x_t>(a.x.row(row), down<x_t>(minus_infinity<acc_t>())), Row<L, dy_t>(a.dy.row(row))};
+        Rows::fetch_later<AHEAD>(a.x, row), Rows::fetch_later<AHEAD>(a.dy, row);
+        return held;
     };
     Rows::each(a.m, load, [&](Held& held, i64 row, bool live) {
         Row<L, x_t>& x = held.x;

@@ -7,6 +7,7 @@
 // kmark: let LEAD = memory.unaligned&&V>1
 // kmark: let JOINED = m==1||(!memory.strided&&!form.packed)
 // kmark: let VECTORS = JOINED?ceil(m*n+LEAD,V):m*ceil(n+LEAD,V)
+// kmark: let LARGE = 3*m*n*size>8*l2
 // kmark: let THREADS = 256
 // kmark: kernel swiglu grid=ceil(VECTORS,THREADS) block=THREADS
 #include "gate_act.cuh"
@@ -17,5 +18,5 @@ KERNEL __launch_bounds__(THREADS) swiglu(const __grid_constant__ Args a) {
     const Rows<const y_t> in[2] = {packed ? rows_of(a.x) : rows_of(a.gate), packed ? rows_of(a.x, N) : rows_of(a.up)};
     const Rows<y_t> out[1] = {rows_of(a.y)};
     Tiles<y_t, M, N, JOINED, V, LEAD, THREADS> tiles;
-    map_tiles(tiles, in, out, [](const acc_t (&x)[2], acc_t (&y)[1]) { y[0] = x[0] * sigmoid(x[0]) * x[1]; });
+    map_tiles<LARGE != 0>(tiles, in, out, [](const acc_t (&x)[2], acc_t (&y)[1]) { y[0] = x[0] * sigmoid(x[0]) * x[1]; });
 }
