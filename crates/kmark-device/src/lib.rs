@@ -132,6 +132,8 @@ pub struct Built {
     pub build_ns: Option<f64>,
     /// Choosing among algorithms by timing them, in ns.
     pub tune_ns: Option<f64>,
+    /// What the engine did for itself meanwhile, in ns: no cost of the impl's.
+    pub aside_ns: f64,
     pub kernels: Vec<KernelFigures>,
     pub notes: Vec<String>,
     /// Libraries that it stands on, as they were loaded, with their versions; part of its hash.

@@ -21,6 +21,7 @@ use kmark_worker::worker::{BuiltIn, Found, Impls};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Python's side: `has(op, name)`, `bind(case, name, device, tensors, file)`, `explain(exception)` and `release()`. What it has
 /// not may be built in.
@@ -60,7 +61,7 @@ impl Impls for Adapters {
     fn release(&self) {
         Python::attach(|py| {
             ledger::forget();
-            self.tools.collect_garbage(py);
+            self.tools.set_aside(py);
             // Whatever is wrong with the process shows in the next request.
             let _ = self.python.call_method0(py, "release");
         });
@@ -142,6 +143,7 @@ impl Impl for PythonImpl {
                 let built = Built {
                     build_ns: get("build_ns")?.extract(py)?,
                     tune_ns: get("tune_ns")?.extract(py)?,
+                    aside_ns: 0.0,
                     kernels: Vec::new(),
                     notes: get("notes")?.extract(py)?,
                     libraries: get("libraries")?.extract(py)?,
@@ -162,12 +164,16 @@ impl Impl for PythonImpl {
                     cuda,
                 })
             };
-            let bound = processor::kept(bind).map_err(|e| explained(py, &self.python, e, true));
+            let mut bound = processor::kept(bind).map_err(|e| explained(py, &self.python, e, true));
+            let start = Instant::now();
             if !self.of_a_file {
                 self.tools.take_libraries(py, false);
             }
             self.tools.collect_garbage(py);
             self.tools.stop_collecting(py);
+            if let Ok(launch) = &mut bound {
+                launch.built.aside_ns = start.elapsed().as_nanos() as f64;
+            }
             bound
         })
         .map(|launch| Box::new(launch) as Box<dyn Launch>)

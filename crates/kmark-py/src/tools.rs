@@ -10,10 +10,12 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 pub struct Tools {
     collect: Py<PyAny>,
     disable: Py<PyAny>,
+    freeze: Py<PyAny>,
     numpy: OnceLock<Numpy>,
     torch: OnceLock<Torch>,
 }
@@ -50,14 +52,18 @@ struct ArrayInterface {
     data: *const c_void,
 }
 
+/// A collection that takes longer looks through more than what a case brings.
+const MUCH: Duration = Duration::from_millis(5);
+
 /// Elements in the order of bytes that this machine has.
 const NATIVE_ORDER: c_int = 0x200;
 
 impl Tools {
     pub fn take(py: Python<'_>) -> PyResult<Tools> {
         let gc = py.import("gc")?;
-        let (collect, disable) = (gc.getattr("collect")?.unbind(), gc.getattr("disable")?.unbind());
-        Ok(Tools { collect, disable, numpy: OnceLock::new(), torch: OnceLock::new() })
+        let of = |name: &str| gc.getattr(name).map(Bound::unbind);
+        let (collect, disable, freeze) = (of("collect")?, of("disable")?, of("freeze")?);
+        Ok(Tools { collect, disable, freeze, numpy: OnceLock::new(), torch: OnceLock::new() })
     }
 
     /// Takes what it needs of the array libraries that are loaded, or with `import` of all that are there.
@@ -85,6 +91,17 @@ impl Tools {
         // SAFETY: takes no pointer, and may be called by any thread at any time.
         unsafe {
             libc::malloc_trim(0);
+        }
+    }
+
+    /// When nothing of a case is left: if there is much to look through, what lives now, modules and what libraries have
+    /// compiled, is not looked through again. Of torch and its compiler that is 0.2 s for every collection, several of
+    /// which every impl of every case has.
+    pub fn set_aside(&self, py: Python<'_>) {
+        let start = Instant::now();
+        self.collect_garbage(py);
+        if start.elapsed() > MUCH {
+            let _ = self.freeze.call0(py);
         }
     }
 

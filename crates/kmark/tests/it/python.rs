@@ -117,6 +117,22 @@ fn whatever_a_python_function_does_is_recorded_as_that() {
     assert!(err.contains("Traceback (most recent call last)"), "{err}");
 }
 
+/// A library with half a million objects, as torch is one: those are not looked through again in every case.
+#[test]
+fn what_lives_between_two_cases_is_not_collected_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("crowded.py");
+    let code = "import gc\nimport numpy as np\n\nCROWD = [[i] for i in range(500_000)]\n\n\n\
+                def norm(x, w, eps):\n    crowd = gc.get_freeze_count()\n    \
+                if (crowd > 500_000) != (len(x) == 18):\n        raise ValueError(f'{crowd} of {len(x)} rows')\n    \
+                return x / np.sqrt((x**2).mean(axis=1, keepdims=True) + eps) * w\n";
+    std::fs::write(&file, code).unwrap();
+    let name = format!("{}:norm", file.display());
+    let (records, code, err) = run(&["rmsnorm", "--dtype", "f64", "--configs", "17x129,18x129", "--impl", &name]);
+    assert_eq!((code, records.len()), (Some(0), 2), "{err}");
+    assert!(records.iter().all(|r| r["status"] == "ok"), "{records:#?}");
+}
+
 #[test]
 fn functions_that_are_not_there_are_bad_input() {
     let file = root().join("crates/kmark/tests/it/python/misbehaving.py").display().to_string();
