@@ -5,6 +5,7 @@
 //! process, on the same tensors: the same launch differs between two processes by about 100 ns, and between two places
 //! of its tensors by more. Who fails in company is tried again alone.
 
+mod compile;
 mod tune;
 
 use crate::device::Choice;

@@ -173,6 +173,10 @@ pub struct Measure {
     /// Take the machine's limits from this run, which the same device made a while ago, instead of measuring them
     #[arg(long, value_name = "RUN", conflicts_with = "no_roofs")]
     pub roofs_from: Option<PathBuf>,
+    /// Before anything is timed, let Python libraries compile what the cases need, in N processes at a time
+    /// [default: they compile at first use, one after the other]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub compile_jobs: Option<u32>,
     /// A word to find the run by, in run.json; may be repeated
     #[arg(long, value_name = "NAME")]
     pub tag: Vec<String>,

@@ -13,6 +13,7 @@ pub mod fleet;
 pub mod history;
 mod kernels;
 mod lanes;
+mod libraries;
 pub mod list;
 mod live;
 pub mod merge;

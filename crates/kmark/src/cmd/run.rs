@@ -2,6 +2,7 @@
 
 use super::ahead::Ahead;
 use super::lanes::{self, Event, Lanes};
+use super::libraries;
 use super::progress::Progress;
 use crate::cli::{Cache, Measure, RunArgs};
 use crate::device::Choice;
@@ -63,6 +64,9 @@ pub fn run_plan(args: RunArgs, mut plan: Plan) -> Result<u8> {
         let (deadline, with_roofs) = (args.measure.selection.deadline, !args.measure.no_roofs);
         let lanes = Lanes::new(&plan, &settings, deadline, with_roofs, Arc::clone(&log), progress);
         let known = lanes::known(&run, &plan.devices)?;
+        if let Some(jobs) = args.measure.compile_jobs {
+            phases.add(&libraries::compile(&lanes, jobs as usize));
+        }
         lanes.run(&known, |event| match event {
             Event::Ready(gpu) => {
                 lanes::learn(&mut run, gpu);

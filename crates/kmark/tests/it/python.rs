@@ -117,6 +117,33 @@ fn whatever_a_python_function_does_is_recorded_as_that() {
     assert!(err.contains("Traceback (most recent call last)"), "{err}");
 }
 
+/// Two processes more than without it, which have launched every case once; then everything is as ever.
+#[test]
+fn libraries_compile_ahead_in_processes_of_their_own() {
+    extension();
+    let dir = tempfile::tempdir().unwrap();
+    let note = "import os\nwith open(os.environ['STARTS'], 'a') as f:\n    f.write('started\\n')\n";
+    std::fs::write(dir.path().join("sitecustomize.py"), note).unwrap();
+    let starts = |name: &str, more: &[&str]| {
+        let (out, starts) = (dir.path().join(name), dir.path().join(format!("{name}-starts")));
+        let args =
+            ["run", "rmsnorm", "softmax", "--dtype", "f32,bf16", "--configs", "17x129,18x129", "--impl", "numpy"];
+        let how = ["--device", "cpu", "--budget", "2ms", "--rounds", "2", "--no-roofs", "--out", out.to_str().unwrap()];
+        let mut command = kmark(&[&args[..], &how, more].concat());
+        command.env("KMARK_PYTHON", python()).env("PYTHONPATH", dir.path()).env("STARTS", &starts);
+        let result = command.output().unwrap();
+        assert_eq!(result.status.code(), Some(0), "{}", text(&result.stderr));
+        let states: Vec<Value> = records(&out).iter().map(|r| r["status"].clone()).collect();
+        let phases: Value = serde_json::from_slice(&std::fs::read(out.join("run.json")).unwrap()).unwrap();
+        assert!(phases["phases"]["prepare_ns"].as_u64().unwrap() > 0);
+        (std::fs::read_to_string(starts).unwrap().lines().count(), states, text(&result.stderr))
+    };
+    let (one_by_one, states, _) = starts("plain", &[]);
+    let (ahead, same, told) = starts("ahead", &["--compile-jobs", "2"]);
+    assert_eq!((ahead, &same), (one_by_one + 2, &states), "{told}");
+    assert!(told.contains("libraries were ready for 8 rows after"), "{told}");
+}
+
 /// A library with half a million objects, as torch is one: those are not looked through again in every case.
 #[test]
 fn what_lives_between_two_cases_is_not_collected_again() {

@@ -1,0 +1,103 @@
+//! Libraries that compile at first use, several processes at a time, before anything is timed. Each launches its share of
+//! the cases once; the workers that time them find what was compiled in the libraries' caches on disk. Who fails here is
+//! judged when its turn comes.
+
+use super::lanes::Lanes;
+use crate::bench::{Bench, Deadlines};
+use crate::env;
+use crate::host::Workers;
+use crate::plan::Planned;
+use crate::python;
+use kmark_core::record::{Status, family, holds_python};
+use kmark_core::run::Phases;
+use kmark_device::workload;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Instant;
+
+struct Work<'a> {
+    planned: &'a Planned,
+    impl_name: &'a str,
+    library: String,
+}
+
+/// Bytes of tensors that processes hold on a device at a time.
+#[derive(Default)]
+struct Room {
+    taken: Mutex<u64>,
+    freed: Condvar,
+}
+
+impl Room {
+    /// While `f` works, `bytes` of `all` are taken; more than there are only by one that is alone.
+    fn with<R>(&self, bytes: u64, all: u64, f: impl FnOnce() -> R) -> R {
+        let taken = self.taken.lock().unwrap_or_else(|e| e.into_inner());
+        let full = |taken: &mut u64| *taken > 0 && *taken + bytes > all;
+        *self.freed.wait_while(taken, full).unwrap_or_else(|e| e.into_inner()) += bytes;
+        let done = f();
+        *self.taken.lock().unwrap_or_else(|e| e.into_inner()) -= bytes;
+        self.freed.notify_all();
+        done
+    }
+}
+
+/// Lets them compile with `jobs` processes at a time; where the time went.
+pub fn compile(lanes: &Lanes, jobs: usize) -> Phases {
+    let of = |planned, impl_name| Work { planned, impl_name, library: family(impl_name) };
+    let all = lanes.plan.items.iter().flat_map(|p| p.impls.iter().map(move |i| of(p, i.name())));
+    let mut work: Vec<Work> = all.filter(|w| python::runs(&w.library) && !holds_python(&w.library)).collect();
+    // A process has one library at a time, which takes seconds to load.
+    work.sort_by(|a, b| a.library.cmp(&b.library));
+    let jobs = jobs.min(work.len());
+    if jobs == 0 {
+        return Phases::default();
+    }
+    let (start, next, failed) = (Instant::now(), AtomicUsize::new(0), AtomicUsize::new(0));
+    let rooms: Vec<Room> = lanes.plan.devices.iter().map(|_| Room::default()).collect();
+    std::thread::scope(|scope| {
+        for job in 0..jobs {
+            let (at, work, next, failed) = (job % rooms.len(), &work, &next, &failed);
+            let room = &rooms[at];
+            scope.spawn(move || {
+                let mut workers = None;
+                while let Some(w) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    lanes.progress().now(&format!("compiling {}: {}", w.library, w.planned.case.id));
+                    let (library, workers) = workers.get_or_insert_with(|| (w.library.clone(), fresh(lanes, at)));
+                    if *library != w.library {
+                        (*library, *workers) = (w.library.clone(), fresh(lanes, at));
+                    }
+                    if !one(lanes, w, workers, room) {
+                        failed.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    let took = start.elapsed();
+    let of_which = match failed.into_inner() {
+        0 => String::new(),
+        failed => format!("; {failed} could not, and are tried again"),
+    };
+    let what = format!("libraries were ready for {} rows after {:.0} s{of_which}", work.len(), took.as_secs_f64());
+    lanes.progress().note(&what);
+    Phases { prepare_ns: took.as_nanos() as u64, ..Phases::default() }
+}
+
+fn fresh(lanes: &Lanes, at: usize) -> Workers {
+    let mut workers = Workers::new(lanes.plan.devices[at], false);
+    workers.log = Some(Arc::clone(&lanes.log));
+    workers
+}
+
+/// Whether nothing went wrong; what a library does not have or do is nothing wrong.
+fn one(lanes: &Lanes, work: &Work, workers: &mut Workers, room: &Room) -> bool {
+    if workers.start(&work.library).is_err() {
+        return true; // its rows say why
+    }
+    let free = workers.hellos.values().filter_map(|h| h.memory).min().unwrap_or_else(env::available_memory);
+    let bytes = workload::bytes(work.planned.entry.op, &work.planned.case);
+    let (deadlines, phases) = (Deadlines::of(lanes.deadline), Phases::default());
+    let mut bench = Bench { workers, settings: lanes.settings, deadlines, roofs: None, phases };
+    let compiled = room.with(bytes, free / 2, || bench.compile(work.planned, work.impl_name));
+    compiled.err().is_none_or(|f| matches!(f.status, Status::Unsupported | Status::Unavailable))
+}
