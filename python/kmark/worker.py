@@ -54,8 +54,14 @@ class Adapters:
             raise TypeError(f"{name} must return the function that launches, not {type(launch).__name__}")
         return Bound(case, adapter, launch)
 
+    def forget(self) -> None:
+        """A case is over: nothing that was compiled for it alone is held any more."""
+        compile = sys.modules.get("kmark.impls._compile")
+        if compile is not None:
+            compile.forget()
+
     def release(self) -> None:
-        """A case is over: what its launches kept goes back to the GPU, where other workers need it."""
+        """What the launches of a case kept goes back to the GPU, where other workers need it."""
         torch = sys.modules.get("torch")
         if torch is not None and torch.cuda.is_initialized():
             torch.cuda.empty_cache()

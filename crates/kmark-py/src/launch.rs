@@ -23,8 +23,8 @@ use pyo3::types::PyDict;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Python's side: `has(op, name)`, `bind(case, name, device, tensors, file)`, `explain(exception)` and `release()`. What it has
-/// not may be built in.
+/// Python's side: `has(op, name)`, `bind(case, name, device, tensors, file)`, `explain(exception)`, `forget()` and `release()`.
+/// What it has not may be built in.
 pub struct Adapters {
     python: Py<PyAny>,
     tools: Arc<Tools>,
@@ -61,8 +61,9 @@ impl Impls for Adapters {
     fn release(&self) {
         Python::attach(|py| {
             ledger::forget();
-            self.tools.set_aside(py);
             // Whatever is wrong with the process shows in the next request.
+            let _ = self.python.call_method0(py, "forget");
+            self.tools.set_aside(py);
             let _ = self.python.call_method0(py, "release");
         });
     }

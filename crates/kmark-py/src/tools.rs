@@ -10,12 +10,15 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 pub struct Tools {
     collect: Py<PyAny>,
     disable: Py<PyAny>,
     freeze: Py<PyAny>,
+    /// A collection that takes longer, in ms, looks through more than what a case brings.
+    much: AtomicU64,
     numpy: OnceLock<Numpy>,
     torch: OnceLock<Torch>,
 }
@@ -52,9 +55,6 @@ struct ArrayInterface {
     data: *const c_void,
 }
 
-/// A collection that takes longer looks through more than what a case brings.
-const MUCH: Duration = Duration::from_millis(5);
-
 /// Elements in the order of bytes that this machine has.
 const NATIVE_ORDER: c_int = 0x200;
 
@@ -63,7 +63,7 @@ impl Tools {
         let gc = py.import("gc")?;
         let of = |name: &str| gc.getattr(name).map(Bound::unbind);
         let (collect, disable, freeze) = (of("collect")?, of("disable")?, of("freeze")?);
-        Ok(Tools { collect, disable, freeze, numpy: OnceLock::new(), torch: OnceLock::new() })
+        Ok(Tools { collect, disable, freeze, much: AtomicU64::new(5), numpy: OnceLock::new(), torch: OnceLock::new() })
     }
 
     /// Takes what it needs of the array libraries that are loaded, or with `import` of all that are there.
@@ -94,14 +94,16 @@ impl Tools {
         }
     }
 
-    /// When nothing of a case is left: if there is much to look through, what lives now, modules and what libraries have
-    /// compiled, is not looked through again. Of torch and its compiler that is 0.2 s for every collection, several of
-    /// which every impl of every case has.
+    /// When nothing of a case is left: if there is much to look through, what lives now, modules above all, is not looked
+    /// through again. Of torch and its compiler that is 0.2 s for every collection, several of which every impl of every case
+    /// has. What dies later stays, so it is done a few times at most.
     pub fn set_aside(&self, py: Python<'_>) {
         let start = Instant::now();
         self.collect_garbage(py);
-        if start.elapsed() > MUCH {
+        let (took, much) = (start.elapsed().as_millis() as u64, self.much.load(Ordering::Relaxed));
+        if took > much {
             let _ = self.freeze.call0(py);
+            self.much.store(4 * much, Ordering::Relaxed);
         }
     }
 

@@ -19,11 +19,21 @@ def compiled(case: Any, f: Launch, **options: Any) -> Launch:
 
     global _LAST
     if _LAST != case.id:  # copies of one case, bound for a graph, share what was compiled
-        torch._dynamo.reset()
+        forget()
         _LAST = case.id
     options["autotune_local_cache"] = False
     torch.compiler.config.cache_key_tag = "kmark"  # nor may kernels that were made to look choices up
     return built(case, torch.compile(f, dynamic=False, fullgraph=True, options=options))
+
+
+def forget() -> None:
+    """What was compiled for the last case goes; its kernels stay in Inductor's cache."""
+    global _LAST
+    if _LAST:
+        import torch
+
+        torch._dynamo.reset()
+        _LAST = ""
 
 
 def built(case: Any, launch: Launch) -> Launch:
