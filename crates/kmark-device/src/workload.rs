@@ -3,7 +3,7 @@
 
 use crate::buffer::Buffers;
 use crate::decoy::Look;
-use crate::{Device, Fault, Impl};
+use crate::{Built, Device, Fault, Impl};
 use kmark_core::case::Case;
 use kmark_core::gate::Verify;
 use kmark_core::inputs::GAP_BYTE;
@@ -69,17 +69,17 @@ pub fn bytes(op: &Op, case: &Case) -> u64 {
 /// that an output kept from an earlier launch, or from earlier values behind the same pointers, is caught; as many as
 /// show every kind of row to it.
 pub fn verify(device: &dyn Device, op: &'static Op, imp: &dyn Impl, case: &Case) -> Result<Verify, Fault> {
-    verify_on(device, op, imp, case, 0..op.checks(case))
+    verify_on(device, op, imp, case, 0..op.checks(case)).map(|(verify, _)| verify)
 }
 
-/// The same on some of the case's sets of values.
+/// The same on some of the case's sets of values, and what was built for it.
 pub fn verify_on(
     device: &dyn Device,
     op: &'static Op,
     imp: &dyn Impl,
     case: &Case,
     mut sets: Range<u64>,
-) -> Result<Verify, Fault> {
+) -> Result<(Verify, Built), Fault> {
     let first = sets.next().unwrap_or(0);
     let mut workload = device.workload(op, case, op.value_seed(case, first))?;
     let mut launch = imp.bind(device, op, case, workload.buffers())?;
@@ -102,7 +102,7 @@ pub fn verify_on(
         workload.reset()?;
         device.check_order(&mut *launch, workload.buffers())?;
     }
-    Ok(verify)
+    Ok((verify, launch.built()))
 }
 
 /// The word of who knows what is right, for an op whose truth is not in this program; `problems` are what is wrong beside

@@ -117,6 +117,26 @@ fn whatever_a_python_function_does_is_recorded_as_that() {
     assert!(err.contains("Traceback (most recent call last)"), "{err}");
 }
 
+/// A library compiles when it is verified; bound again to be timed, it finds what it compiled.
+#[test]
+fn what_compiling_took_is_told_though_it_was_done_to_verify() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("compiles.py");
+    let code = "import time\nimport kmark\nimport numpy as np\n\nBUILT = set()\n\n\n\
+                @kmark.impl(op='rmsnorm', devices=('cpu',), arrays='numpy')\ndef once(case, t):\n    \
+                with case.building():\n        time.sleep(0 if case.id in BUILT else 0.2)\n    \
+                BUILT.add(case.id)\n    eps = case.number('eps')\n    \
+                return lambda: {'y': t.x / np.sqrt((t.x**2).mean(axis=1, keepdims=True) + eps) * t.w}\n";
+    std::fs::write(&file, code).unwrap();
+    let name = format!("{}:once", file.display());
+    let (records, code, err) = run(&["rmsnorm", "--dtype", "f64", "--configs", "17x129,18x129", "--impl", &name]);
+    assert_eq!((code, records.len()), (Some(0), 2), "{err}");
+    for r in &records {
+        let times = &r["times"];
+        assert!(times["build_ns"].as_f64().unwrap() >= 0.2e9 && times["plan_ns"].as_f64().unwrap() < 0.2e9, "{r}");
+    }
+}
+
 /// Two processes more than without it, which have launched every case once; then everything is as ever.
 #[test]
 fn libraries_compile_ahead_in_processes_of_their_own() {
