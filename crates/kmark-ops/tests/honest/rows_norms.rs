@@ -1,9 +1,13 @@
 //! Norms and their backward as libraries compute them: two passes, Welford's way, rstd from a fast reciprocal root, products
 //! in any order, gradients of the weight from sums in any order.
 
-use crate::kit::{read, write};
+use crate::common::Random;
+use crate::kit::{Verdicts, read, write};
 use crate::rows::{Acc, Way, sweep};
+use indexmap::IndexMap;
 use kmark_core::case::Case;
+use kmark_core::dtype::DType;
+use kmark_core::tally::Grade;
 use kmark_device::buffer::Buffers;
 
 fn rms(a: &Acc, z: &[f64], eps: f64) -> f64 {
@@ -55,32 +59,40 @@ fn add_rmsnorm(a: &Acc, way: Way, c: &Case, b: &Buffers) {
     write(&b.get(if in_place { "residual" } else { "z" }), &sums);
 }
 
-/// Mean and variance in one pass: each lane its own, then merged two by two (Chan).
+/// Mean and variance in one pass: each lane its own, then merged (Chan): two by two, as a GPU does, or one after the other,
+/// those of the elements that no vector has first, as torch.compile does on a CPU.
 fn welford(a: &Acc, x: &[f64]) -> (f64, f64) {
-    let mut parts: Vec<(f64, f64, f64)> = (0..x.len().min(32))
-        .map(|lane| {
+    type Part = (f64, f64, f64);
+    let parts = |x: &[f64], lanes: usize| -> Vec<Part> {
+        let one = |lane| {
             let (mut count, mut mean, mut m2) = (0.0, 0.0, 0.0);
-            for v in x.iter().skip(lane).step_by(32) {
+            for v in x.iter().skip(lane).step_by(lanes) {
                 count += 1.0;
                 let d = a.r(v - mean);
                 mean = a.mul_add(d, a.r(1.0 / count), mean);
                 m2 = a.mul_add(d, a.r(v - mean), m2);
             }
             (count, mean, m2)
-        })
-        .collect();
-    while parts.len() > 1 {
-        let merge = |pair: &[(f64, f64, f64)]| match *pair {
-            [(na, ma, sa), (nb, mb, sb)] => {
-                let (n, d) = (na + nb, a.r(mb - ma));
-                let share = a.r(nb / n);
-                (n, a.mul_add(d, share, ma), a.r(a.r(sa + sb) + a.r(a.r(d * d) * a.r(na * share))))
-            }
-            _ => pair[0],
         };
-        parts = parts.chunks(2).map(merge).collect();
-    }
-    (parts[0].1, a.r(parts[0].2 / x.len() as f64))
+        (0..x.len().min(lanes)).map(one).collect()
+    };
+    let merge = |(na, ma, sa): Part, (nb, mb, sb): Part| {
+        let (n, d) = (na + nb, a.r(mb - ma));
+        let share = a.r(nb / n);
+        (n, a.mul_add(d, share, ma), a.r(a.r(sa + sb) + a.r(a.r(d * d) * a.r(na * share))))
+    };
+    let all = if a.form % 4 == 1 {
+        let (vectors, rest) = x.split_at(x.len() / 16 * 16);
+        let each = [rest, vectors].map(|x| parts(x, 16).into_iter().reduce(merge));
+        each.into_iter().flatten().reduce(merge).expect("a row has elements")
+    } else {
+        let mut parts = parts(x, 32);
+        while parts.len() > 1 {
+            parts = parts.chunks(2).map(|pair| if let [a, b] = *pair { merge(a, b) } else { pair[0] }).collect();
+        }
+        parts[0]
+    };
+    (all.1, a.r(all.2 / x.len() as f64))
 }
 
 fn layernorm(a: &Acc, way: Way, c: &Case, b: &Buffers) {
@@ -188,4 +200,20 @@ fn norms() {
             ("layernorm-bwd", layernorm_bwd),
         ],
     );
+}
+
+/// torch.compile's on a CPU was called wrong where a row has four elements that are not zero, and one of them no vector.
+#[test]
+fn running_means_of_longer_rows() {
+    let (entry, mut verdicts) = (kmark_ops::find("layernorm").expect("an op"), Verdicts::default());
+    let mut random = Random::new(11, 2501);
+    for (seed, n) in (0..24).map(|i| (i, [1000, 1009, 4001][i as usize % 3])) {
+        let axes: IndexMap<String, u64> = [("m".to_string(), 17), ("n".to_string(), n)].into_iter().collect();
+        let case = entry.op.case(DType::F32, &axes, &IndexMap::new(), seed).expect("a valid case");
+        let mut acc = Acc::any(&mut random, &case);
+        acc.form = 1;
+        let run = move |c: &Case, b: &Buffers| layernorm(&acc, Way::NONE, c, b);
+        verdicts.add(entry, &case, &format!("{acc:?}"), Grade::Tight, run);
+    }
+    verdicts.close();
 }

@@ -12,10 +12,13 @@ KERNEL judge(const __grid_constant__ Args a) {
         double mean = row_total(a.n, [&](i64 c) { return wide(x[c]); }) / (double)a.n;
         double squares = row_total(a.n, [&](i64 c) { return (wide(x[c]) - mean) * (wide(x[c]) - mean); });
         double r = 1.0 / sqrt(squares / (double)a.n + EPS);
-        // A kernel's mean is off by `off`, its variance relatively by k, and by off^2: the first power cancels, all
+        // A kernel's mean is off by `off`: a running one (Welford) is rounded at every element, and where a part of few
+        // elements is merged into one of many, at the size of the few. Its variance is off relatively by k, and by off^2: the first power cancels, all
         // but a random walk of it where the mean is a running one (Welford).
-        double terms = row_nonzero(a.n, [&](i64 c) { return wide(x[c]); });
-        double off = sum_slack(terms) * row_total(a.n, [&](i64 c) { return fabs(wide(x[c])); }) / (double)a.n;
+        double most = 0.0;
+        for (i64 c = threadIdx.x; c < a.n; c += blockDim.x) most = fmax(most, fabs(wide(x[c])));
+        most = block_max(most);
+        double off = k * row_total(a.n, [&](i64 c) { return fabs(wide(x[c])); }) / (double)a.n + 2.0 * u * most;
         double r_relative = k + (off * r) * (off * r) + off * r / sqrt((double)a.n);
         for (i64 c = threadIdx.x; c < a.n; c += blockDim.x) {
             double d = wide(x[c]) - mean, w = wide(a.w.ptr[c]), b = BIAS ? wide(a.b.ptr[c]) : 0.0;
