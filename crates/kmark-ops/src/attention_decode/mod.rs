@@ -1,4 +1,8 @@
 //! Attention of a few new tokens over a paged cache of keys and values: decoding.
+//!
+//! `02_equal_shares` under Nsight Compute (H200, 18 November 2026; 64 sequences of 4096, 32 heads over 8 of 128, bf16): it has
+//! to read 1.074 GB and reads 1.075, in 255 µs: 88 % of what the memory's data sheet says, 4.22 TB/s; the tensor pipe is busy
+//! 5 % of the time.
 
 use crate::contract::*;
 use crate::cpu::attention::OnCpu;

@@ -1,5 +1,9 @@
 //! Multi-head latent attention, decoding, in its absorbed form: all heads share one cache row per token, whose first
 //! part is the value too.
+//!
+//! `02_wgmma` under Nsight Compute (H200, 18 November 2026; 128 sequences of 8192, 128 heads, bf16): the products need
+//! 0.54 million cycles at 4096 FLOP per cycle and SM, the kernel takes 0.76; the tensor pipe is busy 70 % of the time, memory
+//! 56 %: 1.26 GB are read where there are 1.21.
 
 use crate::contract::*;
 use crate::cpu::attention::OnCpu;

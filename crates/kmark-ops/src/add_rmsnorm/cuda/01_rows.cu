@@ -74,7 +74,7 @@ KERNEL __launch_bounds__(THREADS, FIT) add_rows(const __grid_constant__ Args a) 
             if (live && early) L::put(z.row(row), k, column, v);
             if constexpr (L::resident && rounds) x.set(k, v);
         });
-        acc_t r = inverse_root(team_sum<L::Team>(squares, 0) / (acc_t)N + (acc_t)EPS);
+        acc_t r = inverse_root(team_sum<L::Team>(squares, 0) * (acc_t)(1.0 / N) + (acc_t)EPS);
         if (!live) return;
         if constexpr (!L::resident && rounds) x.row = z.row(row); // this thread reads what it wrote
         x.convert_again();

@@ -10,11 +10,11 @@
 // kmark: let ACCESS = memory.unaligned?size:ROW%16==0||size>3&&memory.dense&&ROW>=64?16:ROW%8==0?8:ROW%4==0?4:size
 // kmark: let FITS = ceil(ROW,ACCESS)
 // kmark: let LANES = FITS<=2?FITS:FITS<=4?4:FITS<=8||ACCESS==16&&ROW<=512?8:FITS<=16||ACCESS==16&&ROW<=1024?16:32
-// kmark: let WHOLE = ROW>2048||ROW>=1024&&m<=sms
+// kmark: let WHOLE = ROW>2048||ROW>=1024&&m<=sms*4
 // kmark: let BATCH = WHOLE?0:FEW||ROW>768?1:2
 // kmark: let WIDEST = max_cluster>1&&max_shared>=200000?16:max_cluster
 // kmark: let BLOCKS = ROW<=32768?1:min(WIDEST,FEW&&ROW>=131072?16:MID||ROW>65536?8:1)
-// kmark: let SHARE = ROW<=2048?(ACCESS<16?4:16):ROW<=32768?(FEW?(ROW<=8192?16:32):ROW<8192||ROW==8192&&!MID?32:64):FEW||ROW<=131072&&(MID||ROW>65536)?64:128
+// kmark: let SHARE = ROW<=2048?16:ROW<=32768?(FEW?(ROW<=8192?16:32):ROW<8192||ROW==8192&&!MID?32:64):FEW||ROW<=131072&&(MID||ROW>65536)?64:128
 // kmark: let EARLY = SHARE<128&&(FEW||MID&&ROW>=8192)
 // kmark: let THREADS = WHOLE?min(1024,ceil(ROW,BLOCKS*SHARE*32)*32):128
 // kmark: let FIT = WHOLE?max(1,1024/THREADS):1
@@ -40,7 +40,7 @@ KERNEL __launch_bounds__(THREADS, FIT) ln_rows(const __grid_constant__ Args a) {
 #pragma unroll
             for (int i = 0; i < L::step; i++) sum += up(v.v[i]); // elements beyond the row are 0
         });
-        acc_t mean = team_sum<L::Team>(sum, 0) / (acc_t)N;
+        acc_t mean = team_sum<L::Team>(sum, 0) * (acc_t)(1.0 / N);
         x.convert_again();
         acc_t squares = 0;
         x.each([&](int k, int column) {
@@ -51,7 +51,7 @@ KERNEL __launch_bounds__(THREADS, FIT) ln_rows(const __grid_constant__ Args a) {
                 if (L::has(k, column + i)) squares += d * d;
             }
         });
-        acc_t r = inverse_root(team_sum<L::Team>(squares, 1) / (acc_t)N + (acc_t)EPS);
+        acc_t r = inverse_root(team_sum<L::Team>(squares, 1) * (acc_t)(1.0 / N) + (acc_t)EPS);
         if (!live) return;
         x.convert_again();
         x.each([&](int k, int column) {

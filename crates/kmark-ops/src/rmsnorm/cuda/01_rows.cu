@@ -9,14 +9,16 @@
 // kmark: let ACCESS = memory.unaligned?size:ROW%16==0||size>3&&memory.dense&&ROW>=64?16:ROW%8==0?8:ROW%4==0?4:size
 // kmark: let FITS = ceil(ROW,ACCESS)
 // kmark: let LANES = FITS<=2?FITS:FITS<=4?4:FITS<=8||ACCESS==16&&ROW<=512?8:FITS<=16||ACCESS==16&&ROW<=1024?16:32
-// kmark: let WHOLE = ROW>2048||ROW>=1024&&m<=sms
+// kmark: let WHOLE = ROW>2048||ROW>=1024&&m<=sms*4
 // kmark: let BATCH = WHOLE?0:FEW||ROW>768?1:2
 // kmark: let WIDEST = max_cluster>1&&max_shared>=200000?16:max_cluster
 // kmark: let BLOCKS = ROW<=32768?1:min(WIDEST,FEW&&ROW>=131072?16:MID||ROW>65536?8:1)
-// kmark: let SHARE = ROW<=2048?(ACCESS<16?4:16):ROW<=32768?(FEW||ROW<8192||ROW<=16384&&!MID?32:64):!FEW&&(ROW>131072||!MID&&ROW<=65536)?128:64
+// kmark: let SHARE = ROW<=2048?16:ROW<=32768?(FEW||ROW<8192||ROW<=16384&&!MID?32:64):!FEW&&(ROW>131072||!MID&&ROW<=65536)?128:64
 // kmark: let EARLY = SHARE<128&&(ROW>32768||MID)
 // kmark: let THREADS = WHOLE?min(1024,ceil(ROW,BLOCKS*SHARE*32)*32):128
-// kmark: let FIT = WHOLE?max(1,1024/THREADS):1
+// How many threads an SM is to have registers for.
+// kmark: let FULL = SHARE==32&&ACCESS==16&&!MID&&max_shared>=200000?1920:1024
+// kmark: let FIT = WHOLE?max(1,FULL/THREADS):1
 // kmark: let AHEAD = ROW>32768&&ROW<=524288&&!MID?8388608/ROW:0
 // kmark: kernel rms_rows grid=WHOLE?m*BLOCKS:ceil(m,THREADS/LANES*BATCH) block=THREADS cluster=BLOCKS
 #include "rows.cuh"
@@ -38,7 +40,7 @@ KERNEL __launch_bounds__(THREADS, FIT) rms_rows(const __grid_constant__ Args a) 
 #pragma unroll
             for (int i = 0; i < L::step; i++) squares += up(v.v[i]) * up(v.v[i]);
         });
-        acc_t r = inverse_root(team_sum<L::Team>(squares, 0) / (acc_t)N + (acc_t)EPS);
+        acc_t r = inverse_root(team_sum<L::Team>(squares, 0) * (acc_t)(1.0 / N) + (acc_t)EPS);
         if (!live) return;
         x.convert_again();
         x.each([&](int k, int column) {
