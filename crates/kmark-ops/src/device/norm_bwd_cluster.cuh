@@ -12,6 +12,7 @@ template <bool centred, int sums, int blocks, int stages> struct NormBwdCluster 
     static constexpr int vectors = (int)(N * sizeof(x_t) / 16), share = (int)ceil_div(vectors, blocks);
     static constexpr int count = (int)ceil_div(share, threads); // vectors of a row to a thread
     static constexpr bool hold_w = count * step * (int)(sums * sizeof(acc_t) + sizeof(w_t)) <= 256;
+    static_assert(stages >= 3, "a row that is told of has been asked for in an earlier turn");
     using P = Parts<sums, N>;
     using X = Pack<x_t, step>;
     using W = Pack<w_t, step>;
@@ -27,7 +28,7 @@ template <bool centred, int sums, int blocks, int stages> struct NormBwdCluster 
         u64 full[stages], empty[stages], told[places];
         acc_t known[places][values][parts];
     };
-    // A row that comes after `turn` others of this cluster.
+    // A row that comes after `number` others of this cluster.
     struct Turn {
         int number;
         __device__ __forceinline__ int stage() const { return number % stages; }
