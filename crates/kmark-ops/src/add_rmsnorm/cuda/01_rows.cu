@@ -18,7 +18,7 @@
 // kmark: let SHARE = ROW<=2048?(ACCESS<16?4:16):ROW<=32768?(FEW||ROW<8192||ACCESS<16?32:64):FEW&&ROW<=524288?32:64
 // kmark: let EARLY = MID||ROW>32768
 // kmark: let THREADS = WHOLE?min(1024,ceil(ROW,BLOCKS*SHARE*32)*32):128
-// kmark: let FIT = WHOLE&&(ROW<=32768||ROW>262144&&sum.rounded)?max(1,1024/THREADS):1
+// kmark: let FIT = WHOLE&&(ROW<=32768||ROW>262144&&sum.rounded)?max(1,(CUT?640:1024)/THREADS):1
 // kmark: let UNEVEN = FITS%(BLOCKS*THREADS)>0
 // kmark: let AHEAD = ROW>32768&&ROW<=524288&&!MID&&(UNEVEN||ROW>262144)?8388608/(2*ROW):0
 // kmark: kernel add_rows grid=WHOLE?m*BLOCKS:ceil(m,THREADS/LANES*BATCH) block=THREADS cluster=BLOCKS
