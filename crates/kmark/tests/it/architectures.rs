@@ -96,6 +96,11 @@ configs = ["16x262144", "512x262144"]
 op = ["rmsnorm", "layernorm", "add-rmsnorm", "softmax", "softmax-bwd", "softmax-fwd-bwd"]
 dtype = "f16"
 configs = ["16x262144", "512x262144", "2000x50000", "65536x8192"]
+[[cases]]
+op = ["rmsnorm", "layernorm", "add-rmsnorm", "softmax", "softmax-bwd", "softmax-fwd-bwd", "rmsnorm-bwd", "layernorm-bwd"]
+dtype = ["bf16", "f32"]
+memory = ["dense", "unaligned"]
+configs = ["4096x4097", "512x65537", "8x262143"]
 "#;
 
 /// Without errors or warnings, and for Ampere and Hopper without spills: every kernel; oracles in one dtype, and for the
