@@ -101,6 +101,15 @@ op = ["rmsnorm", "layernorm", "add-rmsnorm", "softmax", "softmax-bwd", "softmax-
 dtype = ["bf16", "f32"]
 memory = ["dense", "unaligned"]
 configs = ["4096x4097", "512x65537", "8x262143"]
+[[cases]]
+op = ["rmsnorm-bwd", "layernorm-bwd"]
+dtype = ["bf16", "f32"]
+configs = ["512x131072", "1024x65536", "2000x50000"]
+[[cases]]
+op = "layernorm-bwd"
+dtype = "f16"
+bias = "yes"
+configs = ["512x262144"]
 "#;
 
 /// Without errors or warnings, and for Ampere and Hopper without spills: every kernel; oracles in one dtype, and for the
