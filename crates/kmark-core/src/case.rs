@@ -31,6 +31,11 @@ impl Case {
         self.attr(name) == "yes"
     }
 
+    /// Whether every launch must leave the same bits: attribute `deterministic`, of ops that have it.
+    pub fn repeats_bits(&self) -> bool {
+        self.attrs.get("deterministic").is_some_and(|v| v == "yes")
+    }
+
     pub fn number(&self, name: &str) -> f64 {
         self.attr(name).parse().expect("attributes are checked when the case is made")
     }

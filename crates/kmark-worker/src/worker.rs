@@ -273,7 +273,7 @@ impl Worker<'_> {
                 _ => device.one_of_many(entry.op, &case, Stage::seed_of(seed, i)),
             };
             let workloads = (0..copies as u64).map(workload);
-            let stage = Stage::new(workloads.collect::<std::result::Result<_, Fault>>()?, mode, seed);
+            let stage = Stage::new(&case, workloads.collect::<std::result::Result<_, Fault>>()?, mode, seed);
             self.prepared = Some(Prepared { case: case.clone(), mode, stage });
         }
         let device = opened(&self.device)?;

@@ -34,6 +34,11 @@ def _sees(case: Any) -> None:
         raise Unsupported("queries that see no key: lse of minus infinity")
 
 
+def _any_bits(case: Any) -> None:
+    if case.flag("deterministic"):
+        raise Unsupported("no deterministic mode that is known")
+
+
 @impl(
     "torch",
     about="Five products with what lies between, nothing fused; weights from lse",
@@ -86,8 +91,11 @@ def sdpa_flash(case, t):
     causal, scale = case.flag("causal"), scale_of(case)
     seed = torch.zeros(2, dtype=torch.uint64, device=t.q.device)  # of a dropout that does not happen
     run = torch.ops.aten._flash_attention_backward.default
+    if deterministic := case.flag("deterministic"):
+        torch.utils.deterministic.fill_uninitialized_memory = False  # launches of its own, which no user needs
 
     def launch():
+        torch.use_deterministic_algorithms(deterministic)
         got = run(
             dout,
             q,
@@ -107,6 +115,7 @@ def sdpa_flash(case, t):
             window_size_left=left,
             window_size_right=right,
         )
+        torch.use_deterministic_algorithms(False)
         return _grads(case, *got)
 
     return launch
@@ -118,6 +127,7 @@ def sdpa_cudnn(case, t):
 
     only(case, *HALF)
     widths(case, 256)
+    _any_bits(case)
     if case.count("window"):
         raise Unsupported("no window")
     if case.flag("causal") and case.sq != case.sk:
@@ -144,6 +154,7 @@ def sdpa_efficient(case, t):
 
     only(case, "f32", *HALF)
     _sees(case)
+    _any_bits(case)
     mask, _ = efficient_mask(case)
     if case.count("window"):
         raise Unsupported("its backward with a window is known to give infinities")
@@ -189,6 +200,7 @@ def flash_attn_4(case, t):
     q, k, v, o, dout, dq, dk, dv = (bshd(case, x) for x in (t.q, t.k, t.v, t.o, t.dout, t.dq, t.dk, t.dv))
     left, right = sides(case, None)
     causal, scale = case.flag("causal"), scale_of(case)
+    same_bits = {"deterministic": True} if case.flag("deterministic") else {}
 
     def launch():
         _flash_attn_bwd(
@@ -205,6 +217,7 @@ def flash_attn_4(case, t):
             dq=dq,
             dk=dk,
             dv=dv,
+            **same_bits,
         )
 
     with case.building():
@@ -220,6 +233,7 @@ def flash_attn_3_(case, t):
     q, k, v, o, dout, dq, dk, dv = (bshd(case, x) for x in (t.q, t.k, t.v, t.o, t.dout, t.dq, t.dk, t.dv))
     left, right = sides(case)
     causal, scale = case.flag("causal"), scale_of(case)
+    same_bits = {"deterministic": True} if case.flag("deterministic") else {}
 
     def launch():
         run(
@@ -236,6 +250,7 @@ def flash_attn_3_(case, t):
             is_causal=causal,
             window_size_left=left,
             window_size_right=right,
+            **same_bits,
         )
 
     return launch
@@ -250,10 +265,10 @@ def flash_attn_2(case, t):
     _sees(case)
     q, k, v, o, dout, dq, dk, dv = (bshd(case, x) for x in (t.q, t.k, t.v, t.o, t.dout, t.dq, t.dk, t.dv))
     left, right = sides(case)
-    causal, scale = case.flag("causal"), scale_of(case)
+    causal, scale, same_bits = case.flag("causal"), scale_of(case), case.flag("deterministic")
 
     def launch():
-        _flash_attn_backward(dout, q, k, v, o, t.lse, dq, dk, dv, 0.0, scale, causal, left, right, 0.0, None, False)
+        _flash_attn_backward(dout, q, k, v, o, t.lse, dq, dk, dv, 0.0, scale, causal, left, right, 0.0, None, same_bits)
 
     return launch
 
@@ -265,6 +280,7 @@ def _xformers(case, t, op):
     only(case, *(HALF if op is fmha.flash3.BwOp else ("f32", *HALF)))
     widths(case, 256)
     _sees(case)
+    _any_bits(case)
     if case.hkv != case.hq:
         raise Unsupported("grouped key heads")
     if case.count("window") and op is fmha.cutlass.BwOp:

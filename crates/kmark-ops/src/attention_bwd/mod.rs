@@ -24,11 +24,13 @@ pub const ENTRY: Entry = Entry {
     mutants: &[plain::MUTANTS],
 };
 
+const DETERMINISTIC: Attr = yes_no("deterministic", "whether every launch must leave the same bits");
+
 const OP: Op = Op {
     name: "attention-bwd",
     about: "dq, dk, dv from dout, o and lse: p = exp(scale * q k - lse), ds = p * (dout v - sum(dout * o))",
     axes: dense::AXES,
-    attrs: &[dense::CAUSAL, attention::WINDOW, attention::SCALE, dense::LAYOUT, MEMORY],
+    attrs: &[dense::CAUSAL, attention::WINDOW, attention::SCALE, DETERMINISTIC, dense::LAYOUT, MEMORY],
     default_configs: &["1x16x16x1024x1024x128", "1x32x8x2048x2048x128"],
     check: dense::check,
     distinct_rows: Some(dense::distinct_rows),

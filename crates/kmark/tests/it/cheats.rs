@@ -177,6 +177,38 @@ fn all_slept(records: &[Value], name: &str) {
     }
 }
 
+/// Sums in any order are right. Where a case asks for the same bits from every launch, they are not what it asks for.
+#[test]
+fn who_must_leave_the_same_bits_does_so_on_every_launch() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cheats/other_bits.py");
+    let statuses = |deterministic: &str| -> Vec<String> {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("out");
+        let words =
+            "run attention-bwd --device cpu --dtype f32 --configs 1x2x2x33x40x16 --budget 20ms --rounds 3 --set";
+        let mut args: Vec<String> = words.split(' ').map(String::from).collect();
+        args.push(format!("deterministic={deterministic}"));
+        for name in ["same_order", "any_order"] {
+            args.extend(["--impl".into(), format!("{file}:{name}")]);
+        }
+        args.extend(["--out".into(), out.display().to_string()]);
+        let mut command = kmark(&args.iter().map(String::as_str).collect::<Vec<_>>());
+        let result = command.env("KMARK_PYTHON", python()).output().unwrap();
+        assert_eq!(result.status.code(), Some(if deterministic == "yes" { 6 } else { 0 }), "{}", text(&result.stderr));
+        let all = records(&out);
+        assert_eq!(all[1]["message"].as_str().unwrap().contains("different bits"), deterministic == "yes");
+        all.iter().map(|r| r["status"].as_str().unwrap().to_string()).collect()
+    };
+    assert_eq!(statuses("no"), ["ok", "ok"]);
+    assert_eq!(statuses("yes"), ["ok", "inconsistent"]);
+    let words = "verify attention-bwd --device cpu --dtype f32 --configs 1x2x2x33x40x16 --set deterministic=yes --impl";
+    let verified = |name: &str| {
+        let mut command = kmark(&words.split(' ').chain([format!("{file}:{name}").as_str()]).collect::<Vec<_>>());
+        command.env("KMARK_PYTHON", python()).output().unwrap().status.code()
+    };
+    assert_eq!([verified("same_order"), verified("any_order")], [Some(0), Some(6)]);
+}
+
 /// Whoever may signal the host can end it. Then there is no record, and no worker stays behind.
 #[test]
 fn a_killed_host_leaves_no_record() {

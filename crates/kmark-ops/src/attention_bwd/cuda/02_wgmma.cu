@@ -1,7 +1,7 @@
 // The gradients of attention on Hopper's tensor cores: a block owns 128 keys and makes p and ds once for all five products.
 // Two warpgroups keep dk and dv of 64 keys each; a third adds the block's part of dq to sums in memory.
 // kmark: arch sm_90a
-// kmark: only dtype=bf16,f16
+// kmark: only dtype=bf16,f16 deterministic=no
 // kmark: require d<=128 && d%8==0
 // kmark: constants d
 //
