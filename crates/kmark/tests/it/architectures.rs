@@ -71,6 +71,12 @@ dtype = "bf16"
 causal = "yes"
 configs = ["2x16x16x4096x4096x128"]
 [[cases]]
+op = "attention-bwd"
+dtype = "bf16"
+causal = ["no", "yes"]
+deterministic = "yes"
+configs = ["2x16x16x4096x4096x128"]
+[[cases]]
 op = "attention-varlen"
 dtype = "bf16"
 lengths = "ragged"
