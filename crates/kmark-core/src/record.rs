@@ -27,6 +27,7 @@ pub enum Status {
     /// Timed, but verification was switched off.
     Unverified,
     /// Right, but slower whenever the values are new: it remembers results or skips work, so its times are of no launch.
+    /// Or its bits change though the case asks for the same ones from every launch.
     Inconsistent,
     /// Right and timed, but faster than the machine can be: something is wrong with the times.
     Impossible,

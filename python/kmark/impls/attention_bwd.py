@@ -91,11 +91,8 @@ def sdpa_flash(case, t):
     causal, scale = case.flag("causal"), scale_of(case)
     seed = torch.zeros(2, dtype=torch.uint64, device=t.q.device)  # of a dropout that does not happen
     run = torch.ops.aten._flash_attention_backward.default
-    if deterministic := case.flag("deterministic"):
-        torch.utils.deterministic.fill_uninitialized_memory = False  # launches of its own, which no user needs
 
     def launch():
-        torch.use_deterministic_algorithms(deterministic)
         got = run(
             dout,
             q,
@@ -115,10 +112,22 @@ def sdpa_flash(case, t):
             window_size_left=left,
             window_size_right=right,
         )
-        torch.use_deterministic_algorithms(False)
         return _grads(case, *got)
 
-    return launch
+    if not case.flag("deterministic"):
+        return launch
+    torch.utils.deterministic.fill_uninitialized_memory = False  # launches of its own, which no user needs
+    # torch.use_deterministic_algorithms takes 5 µs for both, and imports its compiler; the mode is that of the process.
+    switch = torch._C._set_deterministic_algorithms
+
+    def same_bits():
+        switch(True, warn_only=False)
+        try:
+            return launch()
+        finally:
+            switch(False, warn_only=False)
+
+    return same_bits
 
 
 @impl("sdpa-cudnn", about="cuDNN's attention backward, the op below SDPA", contract=_NEW)

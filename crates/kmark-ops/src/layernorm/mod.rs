@@ -53,9 +53,9 @@ fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
         let mean = truth::norms::mean(&x);
         let r = 1.0 / (truth::norms::variance(&x, mean) + eps).sqrt();
         // A kernel's mean is off by `off`: a running one (Welford) is rounded at every element, zeros among them, and
-        // where a part of few elements is merged into one of many, at the size of the few. Its variance, summed around that mean, is off relatively by k, and
-        // by off^2: the first power cancels, because deviations from the true mean add up to
-        // zero; all but a random walk of it where the mean is a running one (Welford).
+        // where a part of few elements is merged into one of many, at the size of the few. Its variance, summed around
+        // that mean, is off relatively by k, and by off^2: the first power cancels, because deviations from the true mean
+        // add up to zero; all but a random walk of it where the mean is a running one.
         let (sum, most) = x.iter().fold((0.0, 0.0), |(sum, most): (f64, f64), v| (sum + v.abs(), most.max(v.abs())));
         let off = k * sum / n as f64 + 2.0 * u * most;
         let r_relative = k + (off * r).powi(2) + off * r / (n as f64).sqrt();

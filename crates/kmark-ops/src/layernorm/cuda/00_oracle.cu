@@ -13,8 +13,8 @@ KERNEL judge(const __grid_constant__ Args a) {
         double squares = row_total(a.n, [&](i64 c) { return (wide(x[c]) - mean) * (wide(x[c]) - mean); });
         double r = 1.0 / sqrt(squares / (double)a.n + EPS);
         // A kernel's mean is off by `off`: a running one (Welford) is rounded at every element, and where a part of few
-        // elements is merged into one of many, at the size of the few. Its variance is off relatively by k, and by off^2: the first power cancels, all
-        // but a random walk of it where the mean is a running one (Welford).
+        // elements is merged into one of many, at the size of the few. Its variance is off relatively by k, and by off^2:
+        // the first power cancels, all but a random walk of it where the mean is a running one.
         double most = 0.0;
         for (i64 c = threadIdx.x; c < a.n; c += blockDim.x) most = fmax(most, fabs(wide(x[c])));
         most = block_max(most);
