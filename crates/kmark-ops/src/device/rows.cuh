@@ -164,7 +164,7 @@ struct Layout {
     template <class E> DEVICE Pack<E, step> take(const E* row, int k, int column, E beyond = E{}) {
         if constexpr (cut) {
             Pack<E, step> p = fetch(row + column); // what sticks out lies in the same 16 bytes
-            if (!whole(k, column)) keep_row(p, column, beyond); // for two warps of a row: the others jump
+            keep_row(p, k, column, beyond);
             return p;
         }
         if (whole(k, column)) return fetch(row + column);
@@ -173,7 +173,8 @@ struct Layout {
         for (int i = 0; i < step; i++) v.v[i] = column + i < length ? row[column + i] : beyond;
         return pack(v);
     }
-    template <class E> DEVICE void keep_row(Pack<E, step>& p, int column, E beyond) {
+    template <class E> DEVICE void keep_row(Pack<E, step>& p, int k, int column, E beyond) {
+        if (whole(k, column)) return; // in all warps of a row but two
         Vec<E, step> v = unpack(p);
 #pragma unroll
         for (int i = 0; i < step; i++) v.v[i] = column + i >= 0 && column + i < length ? v.v[i] : beyond;
@@ -220,7 +221,12 @@ template <class L, class E> struct Row {
     __device__ __forceinline__ Row() : row(nullptr), lead(0), beyond(E{}) {} // to be filled by its owner
     __device__ __forceinline__ explicit Row(const E* from, E fill = E{})
         : row(from), lead(L::lead(from)), beyond(fill) {
-        if constexpr (L::resident) each([&](int k, int column) { held[k] = L::take(row, k, column, beyond); });
+        if constexpr (L::resident && L::cut) { // all loads before the first branch
+            each([&](int k, int column) { held[k] = L::fetch(row + column); });
+            each([&](int k, int column) { L::keep_row(held[k], k, column, beyond); });
+        } else if constexpr (L::resident) {
+            each([&](int k, int column) { held[k] = L::take(row, k, column, beyond); });
+        }
     }
     // Calls f(k, column) for every access of this thread. A second row is walked over as the first is.
     template <class F> __device__ __forceinline__ void each(F f) const { L::each(f, lead); }
@@ -253,14 +259,12 @@ template <class E> DEVICE constexpr int row_step(int memory, i64 length) {
 
 // Rows of E, `inputs` of them at a time. Short ones go to `lanes` threads of a warp each, which load `batch` of them
 // before they sum the first; without a batch, a row has a block of `block` threads, or a cluster of `blocks`. `early`:
-// weights are loaded with the row, not when its sum is known. `large`: there is much more than the caches hold.
-template <class E, i64 length, int inputs, int block, int blocks, int lanes, int batch, bool early, bool large>
+// weights are loaded with the row, not when its sum is known. `large`: there is much more than the caches hold. `cut`: rows start
+// anywhere and are read by 16 bytes; elements of 16 bits cost more to sort out than that saves, unless rows are long.
+template <class E, i64 length, int inputs, int block, int blocks, int lanes, int batch, bool early, bool large, bool cut = false>
 struct RowKernel {
     static constexpr i64 bytes = length * sizeof(E);
     static constexpr bool aligned = rows_aligned<E>(MEMORY, length);
-    // Rows of 16-bit elements that 8 bytes divide are read so.
-    static constexpr bool cut = !aligned && MEMORY != MEMORY_strided && bytes >= 64 &&
-        (MEMORY != MEMORY_dense || sizeof(E) >= 4 || bytes % 8 != 0);
     static constexpr int step = cut ? 16 / sizeof(E) : row_step<E>(MEMORY, length), access = step * (int)sizeof(E);
     static constexpr int threads = block, budget = threads > 512 ? 32 : 64;
     using Team = ::Team<(batch ? lanes : block), threads, blocks>;

@@ -5,12 +5,11 @@
 // kmark: constants n
 // kmark: let ROW = n*size
 // kmark: require ROW%16==0&&ROW>32768&&ROW<=524288
-// kmark: let BLOCKS = ROW<=65536?4:ROW<=131072?8:16
+// kmark: let BLOCKS = ROW<=65536?2:ROW<131072?4:ROW==131072?8:16
 // kmark: let STAGE = ceil(ROW/16,BLOCKS)*32
 // kmark: let STAGES = min(6,(max_shared-12288)/STAGE)
-// kmark: let PARTS = min(m,sms/16*16/BLOCKS)
-// kmark: workspace 256+PARTS*(n+32)*4
-// kmark: kernel dx_dw grid=PARTS*BLOCKS block=512 cluster=BLOCKS shared=STAGES*STAGE
+// kmark: workspace 256+min(m,sms/BLOCKS)*(n+32)*4
+// kmark: kernel dx_dw grid=min(m,clusters)*BLOCKS block=512 cluster=BLOCKS shared=STAGES*STAGE
 // kmark: kernel add grid=ceil(n,1024) block=256
 #include "norm_bwd_cluster.cuh"
 
