@@ -6,7 +6,7 @@ use kmark_core::dtype::DType;
 use kmark_device::Impl;
 use kmark_device::cuda::declare::declarations;
 use kmark_device::cuda::directives::Directives;
-use kmark_device::cuda::kernel_line::ONE_BLOCK;
+use kmark_device::cuda::kernel_line::NOT_COMPILED;
 use kmark_device::cuda::machine::Machine;
 use kmark_ops::cuda::UserKernel;
 use std::path::Path;
@@ -22,7 +22,7 @@ fn seen(lines: &str, sizes: [u64; 3], attrs: &[(&str, &str)]) -> Result<(Vec<(St
     let names = directives.names(op, &case, &tensors, &machine)?;
     directives.claims(&names)?;
     for kernel in &directives.kernels {
-        kernel.shape(&names, ONE_BLOCK)?;
+        kernel.shape(&names, NOT_COMPILED)?;
     }
     Ok((names.lets.clone(), declarations(&directives, &names)))
 }
@@ -129,7 +129,7 @@ fn rows_of_all_lengths_are_shared_by_enough_threads() {
                 let (tensors, machine) = (op.tensors(&case), Machine::usual("sm_90a"));
                 let names = directives.names(op, &case, &tensors, &machine).unwrap();
                 let of = |name: &str| names.lets.iter().find(|(known, _)| known == name).unwrap().1 as u64;
-                let shape = directives.kernels[0].shape(&names, ONE_BLOCK).unwrap().unwrap();
+                let shape = directives.kernels[0].shape(&names, NOT_COMPILED).unwrap().unwrap();
                 let [grid, threads, blocks] = [shape.grid[0], shape.block[0], shape.cluster[0]].map(u64::from);
                 let (team, rows) = match of("BATCH") {
                     0 => (threads * blocks, grid / blocks),

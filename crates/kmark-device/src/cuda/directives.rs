@@ -1,7 +1,7 @@
 //! The lines `// kmark: …` at the top of a kernel file: how it is launched and which cases it claims. Ours and users' files
 //! are read by this alone.
 
-use super::kernel_line::{KernelLine, ONLY_GRIDS, asks_occupancy};
+use super::kernel_line::{Fits, KernelLine};
 use super::machine::Machine;
 use super::tensor_map::MapLine;
 use super::tune::Choice;
@@ -66,8 +66,8 @@ impl Directives {
         if rest.is_empty() {
             return Err(format!("`{line}` says nothing after {word}"));
         }
-        if word != "kernel" && asks_occupancy(rest) {
-            return Err(ONLY_GRIDS.into());
+        if let Some(fits) = Fits::first_in(rest).filter(|_| word != "kernel") {
+            return Err(fits.only_in_grids());
         }
         let list = |text: &str| text.split(',').map(|w| w.trim().to_string()).collect::<Vec<_>>();
         match word {
@@ -336,6 +336,7 @@ mod tests {
             ("// kmark: kernel k grid=1 block=1 with=pdl", "unknown word after with= 'pdl'"),
             ("// kmark: kernel k grid=1 block=1 bnd=w", "did you mean 'bind'"),
             ("// kmark: let A = sms*occupancy", "line 1: occupancy follows from the compiled kernel"),
+            ("// kmark: workspace clusters*n", "line 1: clusters follow from the compiled kernel"),
             ("// kmark: kernel k grid=occupancy block=occupancy*32", "line 1: kernel k: occupancy follows"),
             ("// kmark: map a of a box=64,64", "write it like map NAME = TENSOR box="),
             ("// kmark: map a = a swizzle=128", "needs box="),

@@ -102,6 +102,7 @@ functions! {
         cuFuncGetAttribute: fn(value: *mut c_int, attribute: c_int, function: Handle);
         cuFuncSetAttribute: fn(function: Handle, attribute: c_int, value: c_int);
         cuOccupancyMaxActiveBlocksPerMultiprocessor: fn(blocks: *mut c_int, function: Handle, threads: c_int, shared: usize);
+        cuOccupancyMaxActiveClusters: fn(clusters: *mut c_int, function: Handle, config: *const LaunchConfig);
         cuLaunchKernel: fn(function: Handle, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: Handle, params: *mut *mut c_void, extra: *mut *mut c_void);
         cuLaunchKernelEx: fn(config: *const LaunchConfig, function: Handle, params: *mut *mut c_void, extra: *mut *mut c_void);
         cuTensorMapEncodeTiled: fn(map: *mut TensorMap, dtype: c_int, rank: c_uint, address: *mut c_void, dims: *const u64, strides: *const u64, tile: *const u32, steps: *const u32, interleave: c_int, swizzle: c_int, promotion: c_int, fill: c_int);

@@ -61,14 +61,14 @@ impl KernelLine {
         if line.grid.is_empty() || line.block.is_empty() || line.grid.len() > 3 || line.block.len() > 3 {
             return Err(format!("kernel {} needs grid= and block=, each of one to three numbers", line.name));
         }
-        if line.block.iter().chain(&line.shared).chain(&line.cluster).any(|e| asks_occupancy(e)) {
-            return Err(format!("kernel {}: {ONLY_GRIDS}", line.name));
+        if let Some(fits) = line.block.iter().chain(&line.shared).chain(&line.cluster).find_map(|e| Fits::first_in(e)) {
+            return Err(format!("kernel {}: {}", line.name, fits.only_in_grids()));
         }
         Ok(line)
     }
 
     /// `None` if there is nothing to launch.
-    pub fn shape(&self, names: &Names, occupancy: Occupancy) -> Result<Option<Shape>, String> {
+    pub fn shape(&self, names: &Names, compiled: Compiled) -> Result<Option<Shape>, String> {
         let one = |e: &String, scope: &dyn Scope| -> Result<u32, String> {
             let v = evaluate(e, scope)?;
             u32::try_from(v).map_err(|_| format!("kernel {}: {e} is {v}", self.name))
@@ -83,12 +83,12 @@ impl KernelLine {
         let (block, cluster) = (three(&self.block, names)?, three(&self.cluster, names)?);
         let shared = self.shared.as_ref().map_or(Ok(0), |e| one(e, names))?;
         let threads: u64 = block.iter().map(|b| *b as u64).product();
-        let fits = if self.grid.iter().any(|e| asks_occupancy(e)) {
-            Some(occupancy(&self.name, threads as u32, shared)?)
-        } else {
-            None
-        };
-        let grid = three(&self.grid, &InGrid { names, occupancy: fits })?;
+        let mut shape = Shape { grid: cluster, block, shared, cluster, with: self.with.clone() };
+        let mut known = Vec::new();
+        for fits in Fits::ALL.into_iter().filter(|f| self.grid.iter().any(|e| f.is_in(e))) {
+            known.push((fits, compiled(&self.name, fits, &shape)?));
+        }
+        let grid = three(&self.grid, &InGrid { names, known })?;
         if grid.contains(&0) {
             return Ok(None);
         }
@@ -103,28 +103,54 @@ impl KernelLine {
                 self.name
             ));
         }
-        Ok(Some(Shape { grid, block, shared, cluster, with: self.with.clone() }))
+        shape.grid = grid;
+        Ok(Some(shape))
     }
 }
 
-/// Blocks of a kernel that a multiprocessor holds at once, by its threads and bytes of shared memory.
-pub type Occupancy<'a> = &'a dyn Fn(&str, u32, u32) -> Result<u32, String>;
+/// What follows from the compiled kernel, its block, cluster and shared memory. Only grids know it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Fits {
+    /// Blocks that a multiprocessor holds at once.
+    Occupancy,
+    /// Clusters that the GPU holds at once.
+    Clusters,
+}
+
+impl Fits {
+    const ALL: [Fits; 2] = [Fits::Occupancy, Fits::Clusters];
+
+    fn name(self) -> &'static str {
+        match self {
+            Fits::Occupancy => "occupancy",
+            Fits::Clusters => "clusters",
+        }
+    }
+
+    fn is_in(self, expression: &str) -> bool {
+        expression.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == '.')).any(|word| word == self.name())
+    }
+
+    pub(super) fn first_in(expression: &str) -> Option<Fits> {
+        Fits::ALL.into_iter().find(|f| f.is_in(expression))
+    }
+
+    pub(super) fn only_in_grids(self) -> String {
+        let follows = if self == Fits::Occupancy { "follows" } else { "follow" };
+        format!("{} {follows} from the compiled kernel, its block and shared; only grid= knows", self.name())
+    }
+}
+
+/// Asks it of a kernel; its grid is not known yet.
+pub type Compiled<'a> = &'a dyn Fn(&str, Fits, &Shape) -> Result<u32, String>;
 
 /// Before the file is compiled, nothing more is known.
-pub const ONE_BLOCK: Occupancy = &|_, _, _| Ok(1);
-
-const OCCUPANCY: &str = "occupancy";
-pub(super) const ONLY_GRIDS: &str =
-    "occupancy follows from the compiled kernel, its block and shared; only grid= knows it";
-
-pub(super) fn asks_occupancy(expression: &str) -> bool {
-    expression.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == '.')).any(|word| word == OCCUPANCY)
-}
+pub const NOT_COMPILED: Compiled = &|_, _, _| Ok(1);
 
 /// What the expressions of a grid may name.
 struct InGrid<'a> {
     names: &'a Names<'a>,
-    occupancy: Option<u32>,
+    known: Vec<(Fits, u32)>,
 }
 
 impl Scope for InGrid<'_> {
@@ -133,7 +159,8 @@ impl Scope for InGrid<'_> {
     }
 
     fn name(&self, name: &str) -> Option<i64> {
-        self.occupancy.filter(|_| name == OCCUPANCY).map(i64::from).or_else(|| self.names.name(name))
+        let fits = self.known.iter().find(|(fits, _)| fits.name() == name);
+        fits.map(|(_, count)| i64::from(*count)).or_else(|| self.names.name(name))
     }
 }
 

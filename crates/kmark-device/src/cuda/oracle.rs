@@ -3,7 +3,7 @@
 use super::Cuda;
 use super::directives::Directives;
 use super::jit::{Headers, Jit};
-use super::kernel_line::ONE_BLOCK;
+use super::kernel_line::NOT_COMPILED;
 use super::machine::Machine;
 use super::memory::Raw;
 use super::prelude::For;
@@ -50,12 +50,12 @@ impl Oracle {
         let names = file.directives.names(op, case, specs, cuda.machine()).map_err(bad)?;
         let (mut kernels, mut derives) = (Vec::new(), Vec::new());
         for line in &file.directives.kernels {
-            if let Some(shape) = line.shape(&names, ONE_BLOCK).map_err(bad)? {
+            if let Some(shape) = line.shape(&names, NOT_COMPILED).map_err(bad)? {
                 kernels.push(Step::new(&module, &line.name, shape)?);
             }
         }
         for (tensor, line) in &file.directives.derives {
-            if let Some(shape) = line.shape(&names, ONE_BLOCK).map_err(bad)? {
+            if let Some(shape) = line.shape(&names, NOT_COMPILED).map_err(bad)? {
                 derives.push((tensor.clone(), Step::new(&module, &line.name, shape)?));
             }
         }

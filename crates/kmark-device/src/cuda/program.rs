@@ -4,7 +4,7 @@ use super::declare::declarations;
 use super::directives::Directives;
 use super::driver::{Figure, Function, Module, Queue, TensorMap};
 use super::jit::{self, Source};
-use super::kernel_line::Shape;
+use super::kernel_line::{Fits, Shape};
 use super::machine::Machine;
 use super::prelude::{For, pack, prelude, slots};
 use super::workspace::Workspace;
@@ -128,13 +128,13 @@ impl KernelFile<'_> {
         let start = Instant::now();
         let (mut module, mut log) = load(if wrong == Some(Wrong::Race) { RACE } else { "" })?;
         let build_ns = start.elapsed().as_nanos() as f64;
-        let occupancy = |name: &str, threads: u32, shared: u32| {
-            let blocks = module.function(name).and_then(|f| f.occupancy(threads, shared)).map_err(|f| f.message)?;
-            if blocks == 0 { Err(format!("kernel {name}: no block fits a multiprocessor")) } else { Ok(blocks) }
+        let compiled = |name: &str, fits: Fits, shape: &Shape| {
+            let count = module.function(name).and_then(|f| f.fits(fits, shape)).map_err(|f| f.message)?;
+            if count == 0 { Err(format!("kernel {name}: not one block or cluster fits this GPU")) } else { Ok(count) }
         };
         let (mut shapes, mut before) = (Vec::new(), Vec::new());
         for kernel in &self.directives.kernels {
-            let shape = kernel.shape(&names, &occupancy).map_err(bad)?;
+            let shape = kernel.shape(&names, &compiled).map_err(bad)?;
             let list = if kernel.bind.is_empty() { &mut shapes } else { &mut before };
             list.extend(shape.map(|shape| (kernel, shape)));
         }

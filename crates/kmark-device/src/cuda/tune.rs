@@ -3,7 +3,7 @@
 //! is to choose from, and the file with a choice made.
 
 use super::directives::{Directives, Names};
-use super::kernel_line::ONE_BLOCK;
+use super::kernel_line::NOT_COMPILED;
 use super::machine::Machine;
 use super::program::KernelFile;
 use kmark_core::case::Case;
@@ -112,7 +112,7 @@ impl Directives {
     pub(super) fn fits(&self, op: &Op, case: &Case, tensors: &[TensorSpec], machine: &Machine) -> Result<(), String> {
         let names = self.names(op, case, tensors, machine)?;
         self.claims(&names)?;
-        self.kernels.iter().try_for_each(|k| k.shape(&names, ONE_BLOCK).map(drop))
+        self.kernels.iter().try_for_each(|k| k.shape(&names, NOT_COMPILED).map(drop))
     }
 }
 

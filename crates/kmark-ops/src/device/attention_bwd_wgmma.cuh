@@ -1,7 +1,7 @@
 // The main kernel of attention's backward on Hopper: a block of 384 threads owns 128 keys of a head, and queries come by in
 // steps of QUERIES, those of all heads of the group one after the other. Two warpgroups (`key_side`) own 64 keys each and
 // never wait for each other. The third (`query_side`) copies, and makes dq of the ds that both leave in shared memory.
-// The file says, by `let`, HEAD, QUERIES, STAGES, STEPS, TILES, GROUP and TOGETHER; its maps are q, k, v, dout, dk and dv.
+// The file says, by `let`, HEAD, QUERIES, STAGES, STEPS, TILES, GROUP, TOGETHER, MASKED and ROTATES; its maps are q, k, v, dout, dk and dv.
 #pragma once
 #include "attention_mma.cuh"
 #include "hopper/tma_4d.cuh"
@@ -36,24 +36,40 @@ constexpr int KEY_REGISTERS = HEAD == 64 ? 192 : 216;
 struct Step {
     int b, head, first;
     float *dq, *stats;
+    u32* turn; // how many blocks have added to dq, where they do so in order
     __device__ __forceinline__ Step(const Args& a, int n) {
         b = n / STEPS / (int)a.hq, head = n / STEPS % (int)a.hq, first = n % STEPS * QUERIES;
         dq = (float*)a.workspace + (i64)n * QUERIES * HEAD;
         stats = (float*)a.workspace + a.b * a.hq * STEPS * QUERIES * HEAD + (i64)n * QUERIES * 2;
+        turn = (u32*)a.workspace + a.b * a.hq * STEPS * QUERIES * (HEAD + 2) + n;
     }
 };
 
-// The keys of this block, and the steps whose queries see any of them: `begin` to below `end`, of each head of the group.
+// The keys of this block, tile `index` of its head, and the steps whose queries see any of them: `begin` to below `end`, of each
+// head of the group, from `start` on.
 struct Tile {
-    int b, kv_head, first, begin, end, total;
+    int b, kv_head, index, first, begin, end, start, total;
     Sequence seq;
     __device__ __forceinline__ Tile(const Args& a) : seq{(int)a.sq, (int)a.sk} {
         int heads = (int)(a.hkv * a.b), turn = blockIdx.x / (TILES * TOGETHER), rest = blockIdx.x % (TILES * TOGETHER);
         int side = min(TOGETHER, heads - turn * TOGETHER), n = turn * TOGETHER + rest % side;
-        b = n / (int)a.hkv, kv_head = n % (int)a.hkv, first = rest / side * 128;
+        index = DETERMINISTIC && MASKED ? TILES - 1 - rest / side : rest / side;
+        b = n / (int)a.hkv, kv_head = n % (int)a.hkv, first = index * 128;
         int low = seq.first(first), high = seq.last(min(first + 128, seq.keys) - 1);
         begin = low / QUERIES, end = low < high ? (high + QUERIES - 1) / QUERIES : begin;
+        start = begin + (ROTATES ? index * STEPS / TILES : 0);
         total = (end - begin) * GROUP;
+    }
+    // How many tiles add to dq of a step before this one. Each waits for one that was launched before it, or for one that runs
+    // beside it and has just been there: masked tiles begin at their own queries, and others are made to.
+    __device__ __forceinline__ int turn(int step) const {
+        if (MASKED) {
+            int query = min((step + 1) * QUERIES, seq.queries) - 1, last = query + seq.shift() + (int)DIFF_HIGH;
+            return (BOUND_HIGH ? min(TILES - 1, last / 128) : TILES - 1) - index;
+        }
+        if (!ROTATES) return index;
+        int begun = ((step + 1) * TILES + STEPS - 1) / STEPS; // tiles that start at this step or before
+        return index < begun ? begun - 1 - index : begun + TILES - 1 - index;
     }
 };
 
@@ -61,7 +77,8 @@ struct Tile {
 struct Walk {
     int step, head;
     __device__ __forceinline__ void next(const Tile& tile) {
-        if (++step == tile.end) step = tile.begin, head++;
+        if (++step == tile.end) step = tile.begin;
+        if (step == tile.start) head++;
     }
 };
 
@@ -113,10 +130,25 @@ DEVICE void add_to_memory(float* to, float a, float b, float c, float d) {
     asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
 }
 
+// Blocks add to dq of a step one after the other: this one when `turn` others have. All threads of the warpgroup call both.
+DEVICE void await_turn(const u32* at, int turn) {
+    if (threadIdx.x % 128 == 0) {
+        u32 now;
+        do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(at) : "memory");
+        while (now != turn);
+    }
+    named_barrier(3, 128);
+}
+DEVICE void end_turn(u32* at, int turn) {
+    __threadfence();
+    named_barrier(3, 128);
+    if (threadIdx.x % 128 == 0) asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(at), "r"(turn + 1) : "memory");
+}
+
 DEVICE void query_side(const Args& a, const Maps& maps, const Room& room, Barriers& barriers, const Tile& tile) {
     int thread = threadIdx.x % 128;
     auto number = [&](const Walk& at) { return (tile.b * (int)a.hq + at.head) * STEPS + at.step; };
-    Walk at{tile.begin, tile.kv_head * GROUP}, coming = at;
+    Walk at{tile.start, tile.kv_head * GROUP}, coming = at;
     int stage = 0, loaded = 0;
     auto copy_queries = [&] {
         u64* full = barriers.full + stage;
@@ -153,6 +185,8 @@ DEVICE void query_side(const Args& a, const Maps& maps, const Room& room, Barrie
             done.next();
         }
         const u8* ds = room.ds + ring.stage * DS_BYTES;
+        // Before the products: there are no registers to wait with their results.
+        if (DETERMINISTIC) await_turn(Step(a, number(at)).turn, tile.turn(at.step));
         float* sums = Step(a, number(at)).dq + thread * 4;
         #pragma unroll
         for (int part = 0; part < PARTS; part++) {
@@ -172,6 +206,7 @@ DEVICE void query_side(const Args& a, const Maps& maps, const Room& room, Barrie
                 add_to_memory(sums + (part * (QUERIES / 8) + c) * 512, dq[4 * c], dq[4 * c + 1], dq[4 * c + 2], dq[4 * c + 3]);
             }
         }
+        if (DETERMINISTIC) end_turn(Step(a, number(at)).turn, tile.turn(at.step));
     }
 }
 
@@ -248,7 +283,7 @@ DEVICE void key_side(const Maps& maps, const Room& room, Barriers& barriers, con
     barrier_wait(&barriers.keys, 0);
     Ring<STAGES> ring{0, 0};
     Ring<DS_STAGES> ds_ring{0, 1};
-    Walk at{tile.begin, 0};
+    Walk at{tile.start, 0};
     u32 p[QUERIES / 16][4];
     for (int n = 0; n < tile.total; n++, at.next(tile), ring.next(), ds_ring.next()) {
         u8 *q = room.q + ring.stage * QUERY_BYTES, *dout = room.dout + ring.stage * QUERY_BYTES;

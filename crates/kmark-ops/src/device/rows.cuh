@@ -3,7 +3,7 @@
 #pragma once
 #include "cluster.cuh"
 #include "fast_exp.cuh"
-#include "spans.cuh"
+#include "loads.cuh"
 
 DEVICE constexpr i64 ceil_div(i64 a, i64 b) { return (a + b - 1) / b; }
 DEVICE constexpr int up_to_pow2(i64 n) {
@@ -120,58 +120,6 @@ template <class T, class A> DEVICE A team_sum(A v, int slot) {
 
 // ---- Rows ----------------------------------------------------------------------------------------------------------
 
-// What no kernel writes. Such a load need not wait for the stores before it, which may be to the same place for all that
-// the compiler knows.
-template <int N, class E> DEVICE Vec<E, N> load_constant(const E* p) {
-    Vec<E, N> v;
-#ifdef KMARK_EMULATE
-    v = load<N>(p);
-#else
-    if constexpr (sizeof v % 16 == 0) {
-#pragma unroll
-        for (int i = 0; i < (int)sizeof v / 16; i++) reinterpret_cast<uint4*>(&v)[i] = __ldg(reinterpret_cast<const uint4*>(p) + i);
-    } else if constexpr (sizeof v == 8) {
-        *reinterpret_cast<uint2*>(&v) = __ldg(reinterpret_cast<const uint2*>(p));
-    } else if constexpr (sizeof v == 4) {
-        *reinterpret_cast<u32*>(&v) = __ldg(reinterpret_cast<const u32*>(p));
-    } else {
-        *reinterpret_cast<u16*>(&v) = __ldg(reinterpret_cast<const u16*>(p));
-    }
-#endif
-    return v;
-}
-
-// A load that stands where it is written, before the others of its kind that follow. Any other the compiler may move to
-// where its value is used, behind the sum of what was loaded with it: a launch on little data waits for memory twice then.
-template <int N, class E> DEVICE Pack<E, N> load_in_order(const E* p) {
-#ifndef KMARK_EMULATE
-    Pack<E, N> v;
-    constexpr int bytes = N * sizeof(E);
-    if constexpr (bytes % 16 == 0) {
-#pragma unroll
-        for (int i = 0; i < bytes / 4; i += 4)
-            asm volatile("ld.relaxed.cta.global.v4.u32 {%0,%1,%2,%3}, [%4];"
-                         : "=r"(v.w[i]), "=r"(v.w[i + 1]), "=r"(v.w[i + 2]), "=r"(v.w[i + 3]) : "l"((const u32*)p + i));
-    } else if constexpr (bytes == 8) {
-        asm volatile("ld.relaxed.cta.global.v2.u32 {%0,%1}, [%2];" : "=r"(v.w[0]), "=r"(v.w[1]) : "l"(p));
-    } else if constexpr (bytes == 4) {
-        u32 w;
-        asm volatile("ld.relaxed.cta.global.u32 %0, [%1];" : "=r"(w) : "l"(p));
-        memcpy(&v, &w, 4);
-    } else {
-        u16 w;
-        asm volatile("ld.relaxed.cta.global.u16 %0, [%1];" : "=h"(w) : "l"(p));
-        memcpy(&v, &w, 2);
-    }
-    return v;
-#else
-    return load_pack<N>(p);
-#endif
-}
-
-// How the loads of a row are made: as the compiler likes, in_order (above), or lasting in L2 (spans.cuh) and in order.
-enum class Loads { any, in_order, lasting };
-
 // How a thread of team T walks over a row: `count` accesses of `step` neighbouring elements. If `resident`, what it
 // loads stays in registers; else every pass loads again. Rows that do not start at multiples of an access are cut where
 // memory is: the first access begins up to `lead` elements before the row, and columns count from the row's start.
@@ -216,7 +164,7 @@ struct Layout {
     template <class E> DEVICE Pack<E, step> take(const E* row, int k, int column, E beyond = E{}) {
         if constexpr (cut) {
             Pack<E, step> p = fetch(row + column); // what sticks out lies in the same 16 bytes
-            if (!inside(k)) keep_row(p, column, beyond);
+            keep_row(p, k, column, beyond);
             return p;
         }
         if (whole(k, column)) return fetch(row + column);
@@ -225,7 +173,8 @@ struct Layout {
         for (int i = 0; i < step; i++) v.v[i] = column + i < length ? row[column + i] : beyond;
         return pack(v);
     }
-    template <class E> DEVICE void keep_row(Pack<E, step>& p, int column, E beyond) {
+    template <class E> DEVICE void keep_row(Pack<E, step>& p, int k, int column, E beyond) {
+        if (whole(k, column)) return; // in all warps of a row but two
         Vec<E, step> v = unpack(p);
 #pragma unroll
         for (int i = 0; i < step; i++) v.v[i] = column + i >= 0 && column + i < length ? v.v[i] : beyond;
@@ -234,13 +183,20 @@ struct Layout {
     // The same of a row that starts at a multiple of 16 bytes, whatever the column. What lies outside of the row is any
     // number.
     template <class E> DEVICE Vec<E, step> take_across(const E* row, int column) {
+        if constexpr (sizeof(E) == 2) {
+            if (column > 0 && column + step + 2 <= length) return load_constant_across<step>(row + column);
+        }
         Vec<E, step> v;
 #pragma unroll
         for (int i = 0; i < step; i++) v.v[i] = load_constant<1>(row + max(0, min(column + i, (int)length - 1))).v[0];
         return v;
     }
     template <class E> DEVICE void put(E* row, int k, int column, Vec<E, step> v) {
-        if (whole(k, column)) return store<step>(row + column, v);
+        if (whole(k, column)) {
+            // The compiler would make one store of both ways, element by element.
+            if constexpr (cut) return store_once<step>(row + column, pack(v));
+            else return store<step>(row + column, v);
+        }
 #pragma unroll
         for (int i = 0; i < step; i++)
             if (has(k, column + i)) row[column + i] = v.v[i];
@@ -265,7 +221,12 @@ template <class L, class E> struct Row {
     __device__ __forceinline__ Row() : row(nullptr), lead(0), beyond(E{}) {} // to be filled by its owner
     __device__ __forceinline__ explicit Row(const E* from, E fill = E{})
         : row(from), lead(L::lead(from)), beyond(fill) {
-        if constexpr (L::resident) each([&](int k, int column) { held[k] = L::take(row, k, column, beyond); });
+        if constexpr (L::resident && L::cut) { // all loads before the first branch
+            each([&](int k, int column) { held[k] = L::fetch(row + column); });
+            each([&](int k, int column) { L::keep_row(held[k], k, column, beyond); });
+        } else if constexpr (L::resident) {
+            each([&](int k, int column) { held[k] = L::take(row, k, column, beyond); });
+        }
     }
     // Calls f(k, column) for every access of this thread. A second row is walked over as the first is.
     template <class F> __device__ __forceinline__ void each(F f) const { L::each(f, lead); }
@@ -298,13 +259,12 @@ template <class E> DEVICE constexpr int row_step(int memory, i64 length) {
 
 // Rows of E, `inputs` of them at a time. Short ones go to `lanes` threads of a warp each, which load `batch` of them
 // before they sum the first; without a batch, a row has a block of `block` threads, or a cluster of `blocks`. `early`:
-// weights are loaded with the row, not when its sum is known. `large`: there is much more than the caches hold.
-template <class E, i64 length, int inputs, int block, int blocks, int lanes, int batch, bool early, bool large>
+// weights are loaded with the row, not when its sum is known. `large`: there is much more than the caches hold. `cut`: rows start
+// anywhere and are read by 16 bytes; elements of 16 bits cost more to sort out than that saves, unless rows are long.
+template <class E, i64 length, int inputs, int block, int blocks, int lanes, int batch, bool early, bool large, bool cut = false>
 struct RowKernel {
     static constexpr i64 bytes = length * sizeof(E);
     static constexpr bool aligned = rows_aligned<E>(MEMORY, length);
-    // Elements of 16 bits cost more to sort out than wide loads save: softmax of 4097 columns took three times as long.
-    static constexpr bool cut = !aligned && MEMORY == 0 && sizeof(E) >= 4 && bytes >= 64;
     static constexpr int step = cut ? 16 / sizeof(E) : row_step<E>(MEMORY, length), access = step * (int)sizeof(E);
     static constexpr int threads = block, budget = threads > 512 ? 32 : 64;
     using Team = ::Team<(batch ? lanes : block), threads, blocks>;

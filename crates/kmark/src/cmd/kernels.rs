@@ -46,7 +46,7 @@ pub fn template(e: &Entry) -> Result<String> {
         "// least(W,from,to,step,E)) know the axes ({}), numeric attributes, ATTR.WORD, NAME.rows, NAME.cols, NAME.pitch of a",
         axes.join(", ")
     ));
-    line("// tensor, size (bytes of the dtype), sms, max_shared, max_cluster, l2 of the GPU; a grid its occupancy. Further lines:".into());
+    line("// tensor, size (bytes of the dtype), sms, max_shared, max_cluster, l2 of the GPU; a grid its occupancy and clusters. Further lines:".into());
     line(
         "//     let TILE = E               a value for the lines below and for the code; let COST(W) = E a function"
             .into(),

@@ -71,6 +71,12 @@ dtype = "bf16"
 causal = "yes"
 configs = ["2x16x16x4096x4096x128"]
 [[cases]]
+op = "attention-bwd"
+dtype = "bf16"
+causal = ["no", "yes"]
+deterministic = "yes"
+configs = ["2x16x16x4096x4096x128"]
+[[cases]]
 op = "attention-varlen"
 dtype = "bf16"
 lengths = "ragged"
@@ -96,6 +102,20 @@ configs = ["16x262144", "512x262144"]
 op = ["rmsnorm", "layernorm", "add-rmsnorm", "softmax", "softmax-bwd", "softmax-fwd-bwd"]
 dtype = "f16"
 configs = ["16x262144", "512x262144", "2000x50000", "65536x8192"]
+[[cases]]
+op = ["rmsnorm", "layernorm", "add-rmsnorm", "softmax", "softmax-bwd", "softmax-fwd-bwd", "rmsnorm-bwd", "layernorm-bwd"]
+dtype = ["bf16", "f32"]
+memory = ["dense", "unaligned"]
+configs = ["4096x4097", "512x65537", "8x262143"]
+[[cases]]
+op = ["rmsnorm-bwd", "layernorm-bwd"]
+dtype = ["bf16", "f32"]
+configs = ["512x131072", "1024x65536", "2000x50000"]
+[[cases]]
+op = "layernorm-bwd"
+dtype = "f16"
+bias = "yes"
+configs = ["512x262144"]
 "#;
 
 /// Without errors or warnings, and for Ampere and Hopper without spills: every kernel; oracles in one dtype, and for the

@@ -3,7 +3,7 @@
 use super::{Address, CLUSTER_DIMENSION, COOPERATIVE, PROGRAMMATIC_SERIALIZATION};
 use super::{Driver, Figure, Handle, LaunchAttribute, LaunchConfig};
 use crate::Fault;
-use crate::cuda::kernel_line::{Shape, With};
+use crate::cuda::kernel_line::{Fits, Shape, With};
 use kmark_core::record::Status;
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -175,14 +175,7 @@ impl Queue {
         let what = &function.name;
         let mut attributes = attributes(shape);
         if !attributes.is_empty() {
-            let config = LaunchConfig {
-                grid: shape.grid,
-                block: shape.block,
-                shared: shape.shared,
-                stream: self.stream,
-                attributes: attributes.as_mut_ptr(),
-                count: attributes.len() as c_uint,
-            };
+            let config = launch_config(shape, self.stream, &mut attributes);
             // SAFETY: config, attributes and params outlive the call; params match the kernel, as its maker says.
             let code = unsafe {
                 let none = std::ptr::null_mut();
@@ -280,18 +273,31 @@ impl Drop for Queue {
 }
 
 /// What a launch asks for beyond grid and block.
+fn attribute(id: c_uint, words: &[u32]) -> LaunchAttribute {
+    let mut attribute = LaunchAttribute { id, pad: [0; 4], value: [0; 16] };
+    attribute.value[..words.len()].copy_from_slice(words);
+    attribute
+}
+
 fn attributes(shape: &Shape) -> Vec<LaunchAttribute> {
-    let new = |id, words: &[u32]| {
-        let mut attribute = LaunchAttribute { id, pad: [0; 4], value: [0; 16] };
-        attribute.value[..words.len()].copy_from_slice(words);
-        attribute
-    };
-    let cluster = (shape.cluster != [1; 3]).then(|| new(CLUSTER_DIMENSION, &shape.cluster));
+    let cluster = (shape.cluster != [1; 3]).then(|| attribute(CLUSTER_DIMENSION, &shape.cluster));
     let with = shape.with.iter().map(|with| match with {
-        With::Cooperative => new(COOPERATIVE, &[1]),
-        With::Overlap => new(PROGRAMMATIC_SERIALIZATION, &[1]),
+        With::Cooperative => attribute(COOPERATIVE, &[1]),
+        With::Overlap => attribute(PROGRAMMATIC_SERIALIZATION, &[1]),
     });
     cluster.into_iter().chain(with).collect()
+}
+
+/// Valid while the attributes live.
+fn launch_config(shape: &Shape, stream: Handle, attributes: &mut [LaunchAttribute]) -> LaunchConfig {
+    LaunchConfig {
+        grid: shape.grid,
+        block: shape.block,
+        shared: shape.shared,
+        stream,
+        attributes: attributes.as_mut_ptr(),
+        count: attributes.len() as c_uint,
+    }
 }
 
 pub struct Event {
@@ -398,16 +404,29 @@ impl Function {
         })
     }
 
-    /// Blocks of so many threads that a multiprocessor holds at once.
-    pub fn occupancy(&self, threads: u32, shared: u32) -> Result<u32, Fault> {
-        self.allow_shared(shared)?;
-        let (table, mut blocks) = (&self.driver.table, 0);
-        // SAFETY: one integer is written; the function is alive.
-        let code = unsafe {
-            let (threads, shared) = (threads as c_int, shared as usize);
-            table.cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, self.handle, threads, shared)
-        };
-        self.driver.check(code, "cuOccupancyMaxActiveBlocksPerMultiprocessor").map(|()| blocks as u32)
+    /// How many blocks or clusters of a launch the GPU holds at once.
+    pub fn fits(&self, fits: Fits, shape: &Shape) -> Result<u32, Fault> {
+        self.allow_shared(shape.shared)?;
+        self.allow_cluster(shape.cluster)?;
+        let (table, mut count) = (&self.driver.table, 0);
+        match fits {
+            Fits::Occupancy => {
+                let (threads, shared) = (shape.block.iter().product::<u32>() as c_int, shape.shared as usize);
+                // SAFETY: one integer is written; the function is alive.
+                let code = unsafe {
+                    table.cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut count, self.handle, threads, shared)
+                };
+                self.driver.check(code, "cuOccupancyMaxActiveBlocksPerMultiprocessor")?;
+            }
+            Fits::Clusters => {
+                let mut cluster = [attribute(CLUSTER_DIMENSION, &shape.cluster)];
+                let config = launch_config(shape, std::ptr::null_mut(), &mut cluster);
+                // SAFETY: one integer is written; the function is alive, and config and its attribute outlive the call.
+                let code = unsafe { table.cuOccupancyMaxActiveClusters(&mut count, self.handle, &config) };
+                self.driver.check(code, "cuOccupancyMaxActiveClusters")?;
+            }
+        }
+        Ok(count as u32)
     }
 
     /// Allows clusters of more than eight blocks, which not every GPU can run.

@@ -7,7 +7,8 @@
 // kmark: let FEW = m*ROW<=sms*32768
 // kmark: let MID = m*ROW<=sms*131072
 // kmark: let LARGE = 4*m*ROW>8*l2&&ROW<=524288
-// kmark: let ACCESS = memory.unaligned?size:ROW%16==0||size>3&&memory.dense&&ROW>=64?16:ROW%8==0?8:ROW%4==0?4:size
+// kmark: let CUT = size>3?(memory.dense?ROW%16>0&&ROW>=64:memory.unaligned&&ROW>32768):!memory.strided&&(memory.unaligned||ROW%8>0)&&ROW>(FEW?8192:2048)
+// kmark: let ACCESS = CUT?16:memory.unaligned?size:ROW%16==0?16:ROW%8==0?8:ROW%4==0?4:size
 // kmark: let FITS = ceil(ROW,ACCESS)
 // kmark: let LANES = FITS<=2?FITS:FITS<=4?4:FITS<=8||ACCESS==16&&ROW*2<=512?8:FITS<=16||ACCESS==16&&ROW*2<=1024?16:32
 // kmark: let WHOLE = ROW>2048||ROW>=1024&&m<=sms*4
@@ -17,7 +18,7 @@
 // kmark: let SHARE = ROW<=2048?(ACCESS<16?4:16):ROW<=32768?(FEW||ROW<8192||ACCESS<16?32:64):FEW&&ROW<=524288?32:64
 // kmark: let EARLY = MID||ROW>32768
 // kmark: let THREADS = WHOLE?min(1024,ceil(ROW,BLOCKS*SHARE*32)*32):128
-// kmark: let FIT = WHOLE&&(ROW<=32768||ROW>262144&&sum.rounded)?max(1,1024/THREADS):1
+// kmark: let FIT = WHOLE&&(ROW<=32768||ROW>262144&&sum.rounded)?max(1,(CUT&&(size<4||ROW>32768)?640:1024)/THREADS):1
 // kmark: let UNEVEN = FITS%(BLOCKS*THREADS)>0
 // kmark: let AHEAD = ROW>32768&&ROW<=524288&&!MID&&(UNEVEN||ROW>262144)?8388608/(2*ROW):0
 // kmark: kernel add_rows grid=WHOLE?m*BLOCKS:ceil(m,THREADS/LANES*BATCH) block=THREADS cluster=BLOCKS
@@ -25,7 +26,7 @@
 
 // Converting f16 takes registers that weights of the longest rows would need.
 constexpr bool with_weights = EARLY && !(is<x_t, f16> && ROW > 262144);
-using Rows = RowKernel<x_t, N, 2, THREADS, BLOCKS, LANES, BATCH, with_weights, LARGE != 0>;
+using Rows = RowKernel<x_t, N, 2, THREADS, BLOCKS, LANES, BATCH, with_weights, LARGE != 0, CUT != 0>;
 using L = Rows::Layout;
 constexpr bool rounds = SUM == SUM_rounded;
 // A row that is read again must not have been overwritten, and the sum may be stored where the residual was.

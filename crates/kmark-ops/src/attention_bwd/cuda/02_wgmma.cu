@@ -1,7 +1,7 @@
 // The gradients of attention on Hopper's tensor cores: a block owns 128 keys and makes p and ds once for all five products.
 // Two warpgroups keep dk and dv of 64 keys each; a third adds the block's part of dq to sums in memory.
 // kmark: arch sm_90a
-// kmark: only dtype=bf16,f16 deterministic=no
+// kmark: only dtype=bf16,f16
 // kmark: require d<=128 && d%8==0
 // kmark: constants d
 //
@@ -15,7 +15,11 @@
 //
 // Masked tiles differ in length. Those of TOGETHER heads take turns, the longest first: as many heads as the L2 cache holds
 // queries of.
-// kmark: let TOGETHER = causal||window>0?max(1,min(16,l2/2/(sq*HEAD*8*GROUP))):1
+// Where every launch must leave the same bits, blocks add their parts of dq in turns. Blocks with masks come in the order
+// of turns, the last keys first. Others begin with different queries, if all blocks of a head run at once.
+// kmark: let MASKED = causal||window>0
+// kmark: let ROTATES = deterministic&&!MASKED&&TILES<=sms
+// kmark: let TOGETHER = MASKED?max(1,min(16,l2/2/(sq*HEAD*8*GROUP))):1
 //
 // From a row of a head to the next one, and to the same row of the next head.
 // kmark: let ROW(HEADS,P) = layout.bshd?HEADS*P:P
@@ -26,7 +30,7 @@
 // kmark: map v = v box=64,128,1,1 swizzle=128 dims=d,sk,hkv,b strides=ROW(hkv,v.pitch),HEAD_STEP(sk,v.pitch),hkv*sk*v.pitch
 // kmark: map dk = dk box=64,64,1,1 swizzle=128 dims=d,sk,hkv,b strides=ROW(hkv,dk.pitch),HEAD_STEP(sk,dk.pitch),hkv*sk*dk.pitch
 // kmark: map dv = dv box=64,64,1,1 swizzle=128 dims=d,sk,hkv,b strides=ROW(hkv,dv.pitch),HEAD_STEP(sk,dv.pitch),hkv*sk*dv.pitch
-// kmark: workspace STEPS*hq*b*QUERIES*(HEAD+2)*4
+// kmark: workspace STEPS*hq*b*(QUERIES*(HEAD+2)+deterministic)*4
 // kmark: kernel query_stats grid=STEPS*hq*b block=256
 // kmark: kernel gradients_wgmma grid=TILES*hkv*b block=384 shared=1024+512*HEAD+STAGES*QUERIES*(4*HEAD+8)+QUERIES*512
 // kmark: kernel round_dq grid=STEPS*hq*b block=256
@@ -39,6 +43,7 @@ KERNEL __launch_bounds__(256) query_stats(const __grid_constant__ Args a, const 
     int thread = threadIdx.x;
     #pragma unroll
     for (int i = 0; i < QUERIES * HEAD; i += 1024) store<4>(step.dq + i + thread * 4, Vec<float, 4>{});
+    if (DETERMINISTIC && thread == 0) *step.turn = 0;
     constexpr int CHUNKS = HEAD / 8, ROWS = 256 / CHUNKS, PASSES = QUERIES / ROWS; // 16 bytes a thread, rows at a time
     Head<const o_t> o = dense_head(a.o, HEADS_FIRST, step.b, a.hq, a.sq, step.head);
     Head<const dout_t> dout = dense_head(a.dout, HEADS_FIRST, step.b, a.hq, a.sq, step.head);

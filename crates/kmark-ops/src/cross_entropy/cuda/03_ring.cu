@@ -8,18 +8,13 @@
 // kmark: let BLOCKS = 2
 // kmark: let GRID = min(m,BLOCKS*sms)
 // kmark: kernel loss_rows grid=GRID block=256 shared=STAGES*8*4096+128
-#include "hopper/barrier.cuh"
+#include "hopper/bulk.cuh"
 #include "online.cuh"
 
 constexpr int V = lanes<x_t>, U = 8, CHUNK = 32 * U, WARPS = 8; // a chunk is what a warp holds: 4 KB
 constexpr int CHUNKS = (int)((W + CHUNK - 1) / CHUNK), SHARE = (CHUNKS + WARPS - 1) / WARPS; // of a row; of a row to a warp
 constexpr bool ALIGNED = MEMORY == MEMORY_strided || (MEMORY == MEMORY_dense && N % V == 0);
 using Row = Cut<x_t, N, ALIGNED>;
-
-DEVICE void bulk_load(void* to, const void* from, int bytes, u64* barrier) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-                 ::"r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(barrier)) : "memory");
-}
 
 // What a warp copies next: chunk `chunk` of row `row`.
 struct Next {

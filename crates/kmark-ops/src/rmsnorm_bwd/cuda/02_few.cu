@@ -14,11 +14,14 @@
 // kmark: kernel in_one grid=ONCE?BLOCKS:0 block=THREADS cluster=BLOCKS
 //
 // kmark: let LINE = min(256,ceil(VECTORS,32)*32)
-// kmark: let DEPTH = min(8,ceil(VECTORS,LINE*max(1,2*sms/m)))
+// Vectors that a thread has at a time; fewer where they come by parts.
+// kmark: let MOST = memory.unaligned||n*size%16>0?4:8
+// kmark: let DEPTH = min(MOST,ceil(VECTORS,LINE*max(1,2*sms/m)))
 // kmark: let CHUNKS = ceil(VECTORS,LINE*DEPTH)
 // kmark: let EACH = ceil(VECTORS,2*sms)
 // kmark: let WIDTH = EACH>128?256:EACH>64?128:EACH>32?64:EACH>16?32:EACH>8?16:EACH>4?8:4
 // kmark: let TALL = ceil(m,256/WIDTH)
+// kmark: let TOGETHER = TALL<=MOST?TALL:MOST/2
 // kmark: let TEAM = ceil(WIDTH*ceil(m,TALL),32)*32
 // kmark: workspace m*CHUNKS*max(size,4)
 // kmark: kernel sums grid=ONCE?0:m*CHUNKS block=LINE
@@ -37,5 +40,5 @@ KERNEL __launch_bounds__(LINE, 2) sums(const __grid_constant__ Args a) {
 }
 
 KERNEL __launch_bounds__(TEAM, 2) tiles(const __grid_constant__ Args a) {
-    if constexpr (!ONCE) Few::tile<WIDTH, TEAM, (TALL <= 8 ? TALL : 4), CHUNKS>(a);
+    if constexpr (!ONCE) Few::tile<WIDTH, TEAM, TOGETHER, CHUNKS>(a);
 }

@@ -6,7 +6,8 @@
 // kmark: let FEW = m*ROW<=sms*32768
 // kmark: let MID = m*ROW<=sms*131072
 // kmark: let LARGE = 3*m*ROW>8*l2&&ROW<=524288
-// kmark: let ACCESS = memory.unaligned?size:ROW%16==0||size>3&&memory.dense&&ROW>=64?16:ROW%8==0?8:ROW%4==0?4:size
+// kmark: let CUT = size>3?(memory.dense?ROW%16>0&&ROW>=64:memory.unaligned&&ROW>32768):!memory.strided&&(memory.unaligned||ROW%8>0)&&ROW>(FEW?8192:4096)
+// kmark: let ACCESS = CUT?16:memory.unaligned?size:ROW%16==0?16:ROW%8==0?8:ROW%4==0?4:size
 // kmark: let FITS = ceil(ROW,ACCESS)
 // kmark: let LANES = FITS<=2?FITS:FITS<=4?4:FITS<=8||ACCESS==16&&ROW*2<=512?8:FITS<=16||ACCESS==16&&ROW*2<=1024?16:32
 // kmark: let WHOLE = ROW>2048||ROW>=1024&&m<=sms*4
@@ -15,11 +16,11 @@
 // kmark: let BLOCKS = ROW<=32768?1:min(WIDEST,ROW<131072||ROW==131072&&!FEW?8:16)
 // kmark: let SHARE = ROW<=2048?(ACCESS<16?4:16):ROW<=32768&&(FEW||ROW<8192)?32:64
 // kmark: let THREADS = WHOLE?min(1024,ceil(ROW,BLOCKS*SHARE*32)*32):128
-// kmark: let FIT = WHOLE?max(1,1024/THREADS):1
+// kmark: let FIT = WHOLE?max(1,(CUT&&(size<4||ROW>32768)?640:1024)/THREADS):1
 // kmark: kernel dx_rows grid=WHOLE?m*BLOCKS:ceil(m,THREADS/LANES*BATCH) block=THREADS cluster=BLOCKS
 #include "rows.cuh"
 
-using Rows = RowKernel<y_t, N, 2, THREADS, BLOCKS, LANES, BATCH, false, LARGE != 0>;
+using Rows = RowKernel<y_t, N, 2, THREADS, BLOCKS, LANES, BATCH, false, LARGE != 0, CUT != 0>;
 using L = Rows::Layout;
 
 struct Held {

@@ -1,0 +1,172 @@
+// Backward of RMSNorm and LayerNorm for long rows, on Hopper: clusters walk over rows, of which every block has the same
+// columns, so that it can sum dw (and dbias) of them in registers. Bulk copies bring the next rows meanwhile. What a block
+// knows of a row's means it tells the others one row ahead: while that is under way, it makes dx of the row before.
+#pragma once
+#include "column_sums.cuh"
+#include "hopper/bulk.cuh"
+#include "norm_gradient.cuh"
+
+// `sums`: 1 for dw alone, 2 with dbias. Rows start at multiples of 16 bytes and have whole vectors of that size.
+template <bool centred, int sums, int blocks, int stages> struct NormBwdCluster {
+    static constexpr int values = 1 + centred, step = 16 / sizeof(x_t), warps = 16, threads = warps * 32;
+    static constexpr int vectors = (int)(N * sizeof(x_t) / 16), share = (int)ceil_div(vectors, blocks);
+    static constexpr int count = (int)ceil_div(share, threads); // vectors of a row to a thread
+    static constexpr bool hold_w = count * step * (int)(sums * sizeof(acc_t) + sizeof(w_t)) <= 256;
+    static_assert(stages >= 3, "a row that is told of has been asked for in an earlier turn");
+    using P = Parts<sums, N>;
+    using X = Pack<x_t, step>;
+    using W = Pack<w_t, step>;
+
+    struct Stage {
+        X x[share];
+        Pack<dout_t, step> dout[share];
+    };
+    // Who tells of row i + 4 has heard of row i + 2 from all, and they told of that when they had heard of row i: its place is
+    // free again.
+    static constexpr int places = 4, parts = blocks * warps;
+    struct Shared {
+        u64 full[stages], empty[stages], told[places];
+        acc_t known[places][values][parts];
+    };
+    // A row that comes after `number` others of this cluster.
+    struct Turn {
+        int number;
+        __device__ __forceinline__ int stage() const { return number % stages; }
+        __device__ __forceinline__ int stage_phase() const { return number / stages % 2; }
+        __device__ __forceinline__ int place() const { return number % places; }
+        __device__ __forceinline__ int place_phase() const { return number / places % 2; }
+    };
+
+    // One thread asks for the block's share of a row, once the one that was there has been read.
+    template <class A> DEVICE void ask(const A& a, Stage* ring, Shared& s, i64 row, Turn turn, int first, int mine) {
+        if (threadIdx.x > 0 || row >= a.m) return;
+        Stage& to = ring[turn.stage()];
+        u64* full = &s.full[turn.stage()];
+        if (turn.number >= stages) barrier_wait(&s.empty[turn.stage()], Turn{turn.number - stages}.stage_phase());
+        barrier_expect(full, 32 * mine);
+        bulk_load(to.x, a.x.row(row) + first * step, 16 * mine, full);
+        bulk_load(to.dout, a.dout.row(row) + first * step, 16 * mine, full);
+    }
+
+    // A thread has vectors threadIdx.x, threadIdx.x + threads, … of the block's `mine`.
+    template <class F> DEVICE void each(int mine, F f) {
+#pragma unroll
+        for (int k = 0; k < count; k++) {
+            int at = k * threads + threadIdx.x;
+            if ((k + 1) * threads <= share - (blocks - 1) || at < mine) f(k, at);
+        }
+    }
+
+    template <class A> DEVICE void walk(const A& a) {
+        extern __shared__ __align__(128) u8 bytes[];
+        __shared__ Shared s;
+        Stage* ring = reinterpret_cast<Stage*>(bytes);
+        int rank = cluster_rank(), warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+        int first = rank * share, mine = min(share, vectors - first);
+        i64 row = blockIdx.x / blocks, stride = gridDim.x / blocks;
+        if (threadIdx.x == 0) {
+            for (int i = 0; i < stages; i++) barrier_init(&s.full[i], 1), barrier_init(&s.empty[i], warps);
+            for (int i = 0; i < places; i++) barrier_init(&s.told[i], 1);
+            barrier_fence_init();
+        }
+        cluster_sync();
+        for (int i = 0; i < stages; i++) ask(a, ring, s, row + i * stride, Turn{i}, first, mine);
+
+        acc_t sum[sums][count][step];
+#pragma unroll
+        for (int k = 0; k < sums * count * step; k++) sum[k / (count * step)][k / step % count][k % step] = 0;
+        W held[hold_w ? count : 1];
+        auto load_w = [&](int at) { return load_pack<step>(a.w.ptr + (i64)(first + at) * step); };
+        if constexpr (hold_w) each(mine, [&](int k, int at) { held[k] = load_w(at); });
+        auto w = [&](int k, int at) {
+            if constexpr (hold_w) return unpack(held[k]);
+            else return unpack(load_w(at));
+        };
+
+        auto tell = [&](Turn turn, const RowNorm<centred>& norm) {
+            const Stage& in = ring[turn.stage()];
+            barrier_wait(&s.full[turn.stage()], turn.stage_phase());
+            acc_t of[values];
+            of[0] = of[centred] = 0;
+            each(mine, [&](int k, int at) { norm.add_to(of, unpack(in.x[at]), unpack(in.dout[at]), w(k, at)); });
+            lanes_all<Add, 32>(of);
+            u64* told = &s.told[turn.place()];
+            if (threadIdx.x == 0) barrier_expect(told, parts * values * (int)sizeof(acc_t));
+            if (lane < blocks) {
+#pragma unroll
+                for (int i = 0; i < values; i++) send_to_block(&s.known[turn.place()][i][rank * warps + warp], of[i], told, lane);
+            }
+        };
+        auto hear = [&](Turn turn, acc_t (&means)[values]) {
+            barrier_wait(&s.told[turn.place()], turn.place_phase());
+#pragma unroll
+            for (int i = 0; i < values; i++) {
+                means[i] = 0;
+#pragma unroll
+                for (int part = 0; part < parts; part += 32) means[i] += s.known[turn.place()][i][part + lane];
+            }
+            lanes_all<Add, 32>(means);
+#pragma unroll
+            for (int i = 0; i < values; i++) means[i] *= (acc_t)(1.0 / N);
+        };
+        auto norm_of = [&](i64 row) {
+            RowNorm<centred> norm;
+            norm.norm_of(a, row < a.m ? row : a.m - 1);
+            return norm;
+        };
+
+        RowNorm<centred> now = norm_of(row), next = norm_of(row + stride);
+        tell(Turn{0}, now);
+        for (Turn turn{0}; row < a.m; row += stride, turn.number++) {
+            RowNorm<centred> later = norm_of(row + 2 * stride);
+            if (row + stride < a.m) tell(Turn{turn.number + 1}, next);
+            if (turn.number > 0) ask(a, ring, s, row + (stages - 1) * stride, Turn{turn.number - 1 + stages}, first, mine);
+            acc_t means[values];
+            hear(turn, means);
+            const Stage& in = ring[turn.stage()];
+            each(mine, [&](int k, int at) {
+                auto dx = now.gradient(unpack(in.x[at]), unpack(in.dout[at]), w(k, at), means, [&](int i, acc_t d, acc_t xh) {
+                    sum[0][k][i] += d * xh;
+                    if constexpr (sums > 1) sum[1][k][i] += d;
+                });
+                store_once<step>(a.dx.row(row) + (i64)(first + at) * step, pack(dx));
+            });
+            __syncwarp();
+            if (lane == 0) barrier_arrive(&s.empty[turn.stage()]);
+            now = next, next = later;
+        }
+        i64 part = blockIdx.x / blocks;
+        each(mine, [&](int k, int at) {
+#pragma unroll
+            for (int which = 0; which < sums; which++) {
+                Vec<acc_t, step> v;
+#pragma unroll
+                for (int i = 0; i < step; i++) v.v[i] = sum[which][k][i];
+                store<step>(P::at(a.workspace, part, which) + (i64)(first + at) * step, v);
+            }
+        });
+        if (blockIdx.x == 0 && threadIdx.x == 0) P::count(a.workspace) = stride;
+        cluster_sync(); // nobody leaves while others tell it something
+    }
+};
+
+// Block of 256: the sums of 1024 columns over few parts.
+template <int sums, i64 columns, class F> DEVICE void add_few_parts(u8* workspace, F put) {
+    using P = Parts<sums, columns>;
+    int parts = (int)P::count(workspace);
+    i64 column = ((i64)blockIdx.x * 256 + threadIdx.x) * 4;
+    if (column >= columns) return;
+#pragma unroll
+    for (int s = 0; s < sums; s++) {
+        acc_t sum[4] = {};
+#pragma unroll 8
+        for (int part = 0; part < parts; part++) {
+            Vec<acc_t, 4> v = load<4>(P::at(workspace, part, s) + column); // parts have room for whole vectors
+#pragma unroll
+            for (int i = 0; i < 4; i++) sum[i] += v.v[i];
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (column + i < columns) put(s, column + i, sum[i]);
+    }
+}
