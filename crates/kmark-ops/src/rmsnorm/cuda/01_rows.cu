@@ -18,7 +18,7 @@
 // kmark: let EARLY = SHARE<128&&(ROW>32768||MID)
 // kmark: let THREADS = WHOLE?min(1024,ceil(ROW,BLOCKS*SHARE*32)*32):128
 // How many threads an SM is to have registers for.
-// kmark: let FULL = SHARE==32&&ACCESS==16&&!MID&&max_shared>=200000?1920:CUT&&(size<4||ROW>32768)?640:1024
+// kmark: let FULL = SHARE==32&&ACCESS==16&&!MID&&max_shared>=200000?2048:CUT&&(size<4||ROW>32768)?640:1024
 // kmark: let FIT = WHOLE?max(1,FULL/THREADS):1
 // kmark: let AHEAD = ROW>32768&&ROW<=524288&&!MID?8388608/ROW:0
 // kmark: kernel rms_rows grid=WHOLE?m*BLOCKS:ceil(m,THREADS/LANES*BATCH) block=THREADS cluster=BLOCKS
