@@ -45,15 +45,15 @@ struct Step {
     }
 };
 
-// The keys of this block, tile `index` of its head, and the steps whose queries see any of them: `begin` to below `end`, of each
-// head of the group, from `start` on.
+// The keys of this block, and the steps whose queries see any of them: `begin` to below `end`, of each head of the group, from
+// `start` on.
 struct Tile {
-    int b, kv_head, index, first, begin, end, start, total;
+    int b, kv_head, first, begin, end, start, total;
     Sequence seq;
     __device__ __forceinline__ Tile(const Args& a) : seq{(int)a.sq, (int)a.sk} {
         int heads = (int)(a.hkv * a.b), turn = blockIdx.x / (TILES * TOGETHER), rest = blockIdx.x % (TILES * TOGETHER);
         int side = min(TOGETHER, heads - turn * TOGETHER), n = turn * TOGETHER + rest % side;
-        index = DETERMINISTIC && MASKED ? TILES - 1 - rest / side : rest / side;
+        int index = DETERMINISTIC && MASKED ? TILES - 1 - rest / side : rest / side;
         b = n / (int)a.hkv, kv_head = n % (int)a.hkv, first = index * 128;
         int low = seq.first(first), high = seq.last(min(first + 128, seq.keys) - 1);
         begin = low / QUERIES, end = low < high ? (high + QUERIES - 1) / QUERIES : begin;
@@ -63,6 +63,7 @@ struct Tile {
     // How many tiles add to dq of a step before this one. Each waits for one that was launched before it, or for one that runs
     // beside it and has just been there: masked tiles begin at their own queries, and others are made to.
     __device__ __forceinline__ int turn(int step) const {
+        int index = first / 128;
         if (MASKED) {
             int query = min((step + 1) * QUERIES, seq.queries) - 1, last = query + seq.shift() + (int)DIFF_HIGH;
             return (BOUND_HIGH ? min(TILES - 1, last / 128) : TILES - 1) - index;
@@ -130,19 +131,20 @@ DEVICE void add_to_memory(float* to, float a, float b, float c, float d) {
     asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
 }
 
-// Blocks add to dq of a step one after the other: this one when `turn` others have. All threads of the warpgroup call both.
+// Blocks add to dq of a step one after the other: this one when `turn` others have. All threads of the warpgroup call both. Each
+// warp waits for itself: with a barrier here, the compiler of CUDA 12 finds no registers for dq.
 DEVICE void await_turn(const u32* at, int turn) {
-    if (threadIdx.x % 128 == 0) {
+    if (threadIdx.x % 32 == 0) {
         u32 now;
         do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(at) : "memory");
         while (now != turn);
     }
-    named_barrier(3, 128);
+    __syncwarp();
 }
-DEVICE void end_turn(u32* at, int turn) {
+DEVICE void end_turn(u32* at) {
     __threadfence();
     named_barrier(3, 128);
-    if (threadIdx.x % 128 == 0) asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(at), "r"(turn + 1) : "memory");
+    if (threadIdx.x % 128 == 0) asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(at) : "memory");
 }
 
 DEVICE void query_side(const Args& a, const Maps& maps, const Room& room, Barriers& barriers, const Tile& tile) {
@@ -206,7 +208,7 @@ DEVICE void query_side(const Args& a, const Maps& maps, const Room& room, Barrie
                 add_to_memory(sums + (part * (QUERIES / 8) + c) * 512, dq[4 * c], dq[4 * c + 1], dq[4 * c + 2], dq[4 * c + 3]);
             }
         }
-        if (DETERMINISTIC) end_turn(Step(a, number(at)).turn, tile.turn(at.step));
+        if (DETERMINISTIC) end_turn(Step(a, number(at)).turn);
     }
 }
 
