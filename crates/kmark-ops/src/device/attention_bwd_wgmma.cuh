@@ -4,6 +4,7 @@
 // The file says, by `let`, HEAD, QUERIES, STAGES, STEPS, TILES, GROUP, TOGETHER, MASKED and ROTATES; its maps are q, k, v, dout, dk and dv.
 #pragma once
 #include "attention_mma.cuh"
+#include "hopper/bulk.cuh"
 #include "hopper/tma_4d.cuh"
 #include "hopper/wgmma_registers.cuh"
 
@@ -112,12 +113,6 @@ template <int N> DEVICE void arrived(float (&d)[N]) {
 
 // ---- Queries -------------------------------------------------------------------------------------------------------
 
-// `bytes` bytes in a row, a multiple of 16.
-DEVICE void copy_bytes(void* to, const void* from, int bytes, u64* barrier) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-                 ::"r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(barrier)) : "memory");
-}
-
 // Whether phase `phase` is complete.
 DEVICE bool barrier_test(u64* barrier, int phase) {
     u32 done;
@@ -159,7 +154,7 @@ DEVICE void query_side(const Args& a, const Maps& maps, const Room& room, Barrie
         int first = coming.step * QUERIES;
         #pragma unroll
         for (int i = 0; i < PARTS; i++) tma_load(q + i * QUERY_PART, maps.q, full, 64 * i, first, coming.head, tile.b);
-        copy_bytes(room.stats + stage * 2 * QUERIES, Step(a, number(coming)).stats, QUERIES * 8, full);
+        bulk_load(room.stats + stage * 2 * QUERIES, Step(a, number(coming)).stats, QUERIES * 8, full);
         #pragma unroll
         for (int i = 0; i < PARTS; i++) tma_load(dout + i * QUERY_PART, maps.dout, full, 64 * i, first, coming.head, tile.b);
         coming.next(tile), loaded++;

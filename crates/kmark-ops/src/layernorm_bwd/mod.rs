@@ -1,4 +1,7 @@
 //! Backward of LayerNorm: the gradients of the input, the weight and the bias, from the saved mean and rstd.
+//!
+//! On an H200 (evidence/h200/tuned, norm-bwd-clusters) `03_cluster` takes 110 µs for 1024 × 65536 in bf16, 118 with a bias, `01_rows`,
+//! which reads such rows twice, 215 and 224.
 
 mod cpu;
 

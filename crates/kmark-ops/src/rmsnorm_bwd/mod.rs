@@ -1,4 +1,7 @@
 //! Backward of RMSNorm: the gradients of the input and of the weight, from the saved rstd.
+//!
+//! On an H200 (evidence/h200/tuned, norm-bwd-clusters) `03_cluster` takes 102 µs for 1024 × 65536 in bf16 (3.95 TB/s), `01_rows`, which
+//! reads such rows twice, 214; f32 199 and 467.
 
 mod cpu;
 
