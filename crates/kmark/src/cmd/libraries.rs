@@ -11,6 +11,7 @@ use crate::python;
 use kmark_core::record::{Status, family, holds_python};
 use kmark_core::run::Phases;
 use kmark_device::workload;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Instant;
@@ -19,6 +20,21 @@ struct Work<'a> {
     planned: &'a Planned,
     impl_name: &'a str,
     library: String,
+}
+
+/// What is left to compile, by library. A process has one library at a time, which takes seconds to load: jobs begin with
+/// different ones, and who has done all of one helps where most is left.
+struct Shares<W>(Mutex<Vec<VecDeque<W>>>);
+
+impl<W> Shares<W> {
+    /// The next work of a job whose last was of library `mine`.
+    fn take(&self, mine: &mut usize) -> Option<W> {
+        let mut left = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        if left[*mine].is_empty() {
+            *mine = (0..left.len()).max_by_key(|i| left[*i].len())?;
+        }
+        left[*mine].pop_front()
+    }
 }
 
 /// Bytes of tensors that processes hold on a device at a time.
@@ -45,28 +61,31 @@ impl Room {
 pub fn compile(lanes: &Lanes, jobs: usize) -> Phases {
     let of = |planned, impl_name| Work { planned, impl_name, library: family(impl_name) };
     let all = lanes.plan.items.iter().flat_map(|p| p.impls.iter().map(move |i| of(p, i.name())));
-    let mut work: Vec<Work> = all.filter(|w| python::runs(&w.library) && !holds_python(&w.library)).collect();
-    // A process has one library at a time, which takes seconds to load.
-    work.sort_by(|a, b| a.library.cmp(&b.library));
-    let jobs = jobs.min(work.len());
+    let mut work: BTreeMap<String, VecDeque<Work>> = BTreeMap::new();
+    for w in all.filter(|w| python::runs(&w.library) && !holds_python(&w.library)) {
+        work.entry(w.library.clone()).or_default().push_back(w);
+    }
+    let rows: usize = work.values().map(VecDeque::len).sum();
+    let (jobs, libraries) = (jobs.min(rows), work.len());
     if jobs == 0 {
         return Phases::default();
     }
-    let (start, next, failed) = (Instant::now(), AtomicUsize::new(0), AtomicUsize::new(0));
+    let (start, failed) = (Instant::now(), AtomicUsize::new(0));
+    let shares = Shares(Mutex::new(work.into_values().collect()));
     let rooms: Vec<Room> = lanes.plan.devices.iter().map(|_| Room::default()).collect();
     std::thread::scope(|scope| {
         for job in 0..jobs {
-            let (at, work, next, failed) = (job % rooms.len(), &work, &next, &failed);
+            let (at, shares, failed) = (job % rooms.len(), &shares, &failed);
             let room = &rooms[at];
             scope.spawn(move || {
-                let mut workers = None;
-                while let Some(w) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let (mut mine, mut workers) = (job % libraries, None);
+                while let Some(w) = shares.take(&mut mine) {
                     lanes.progress().now(&format!("compiling {}: {}", w.library, w.planned.case.id));
                     let (library, workers) = workers.get_or_insert_with(|| (w.library.clone(), fresh(lanes, at)));
                     if *library != w.library {
                         (*library, *workers) = (w.library.clone(), fresh(lanes, at));
                     }
-                    if !one(lanes, w, workers, room) {
+                    if !one(lanes, &w, workers, room) {
                         failed.fetch_add(1, Ordering::Relaxed);
                     }
                 }
@@ -78,7 +97,7 @@ pub fn compile(lanes: &Lanes, jobs: usize) -> Phases {
         0 => String::new(),
         failed => format!("; {failed} could not, and are tried again"),
     };
-    let what = format!("libraries were ready for {} rows after {:.0} s{of_which}", work.len(), took.as_secs_f64());
+    let what = format!("libraries were ready for {rows} rows after {:.0} s{of_which}", took.as_secs_f64());
     lanes.progress().note(&what);
     Phases { prepare_ns: took.as_nanos() as u64, ..Phases::default() }
 }
@@ -100,4 +119,23 @@ fn one(lanes: &Lanes, work: &Work, workers: &mut Workers, room: &Room) -> bool {
     let mut bench = Bench { workers, settings: lanes.settings, deadlines, roofs: None, phases };
     let compiled = room.with(bytes, free / 2, || bench.compile(work.planned, work.impl_name));
     compiled.err().is_none_or(|f| matches!(f.status, Status::Unsupported | Status::Unavailable))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_keep_their_library_and_help_when_it_is_done() {
+        let shares =
+            Shares(Mutex::new(vec![VecDeque::from([1, 2, 3, 4]), VecDeque::from([10]), VecDeque::from([20, 21])]));
+        let (mut first, mut second) = (0, 1);
+        assert_eq!([shares.take(&mut first), shares.take(&mut first)], [Some(1), Some(2)]);
+        assert_eq!([shares.take(&mut second), shares.take(&mut second)], [Some(10), Some(20)]);
+        assert_eq!((second, shares.take(&mut first), shares.take(&mut second)), (2, Some(3), Some(21)));
+        assert_eq!(
+            (shares.take(&mut second), shares.take(&mut first), shares.take(&mut second)),
+            (Some(4), None, None)
+        );
+    }
 }
