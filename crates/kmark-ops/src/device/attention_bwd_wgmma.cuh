@@ -132,7 +132,7 @@ DEVICE void await_turn(const u32* at, int turn) {
     if (threadIdx.x % 32 == 0) {
         u32 now;
         do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(at) : "memory");
-        while (now != turn);
+        while (now < (u32)turn);
     }
     __syncwarp();
 }
