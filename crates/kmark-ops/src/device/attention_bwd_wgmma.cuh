@@ -79,8 +79,8 @@ struct Tile {
 struct Walk {
     int step, head;
     __device__ __forceinline__ void next(const Tile& tile) {
-        if (++step == tile.end) step = tile.begin;
-        if (step == tile.start) head++;
+        if (++step == tile.end) step = tile.begin, head += !ROTATES;
+        if (ROTATES && step == tile.start) head++;
     }
 };
 
