@@ -6,10 +6,6 @@
 #ifndef KMARK_EMULATE
 #include "hopper/barrier.cuh"
 
-// All threads of all blocks of the cluster: who waits goes on when all have arrived.
-DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
-DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
-
 // Writes at the same address in the shared memory of another block, whose barrier counts the bytes.
 template <class A> DEVICE void send_to_block(A* p, A v, u64* barrier, int block) {
     u32 to, counter;

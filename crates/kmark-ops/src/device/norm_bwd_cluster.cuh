@@ -69,7 +69,7 @@ template <bool centred, int sums, int blocks, int stages> struct NormBwdCluster 
             for (int i = 0; i < places; i++) barrier_init(&s.told[i], 1);
             barrier_fence_init();
         }
-        cluster_sync();
+        cluster_meet();
         for (int i = 0; i < stages; i++) ask(a, ring, s, row + i * stride, Turn{i}, first, mine);
 
         acc_t sum[sums][count][step];
@@ -146,7 +146,7 @@ template <bool centred, int sums, int blocks, int stages> struct NormBwdCluster 
             }
         });
         if (blockIdx.x == 0 && threadIdx.x == 0) P::count(a.workspace) = stride;
-        cluster_sync(); // nobody leaves while others tell it something
+        cluster_meet(); // nobody leaves while others tell it something
     }
 };
 

@@ -39,7 +39,7 @@ DEVICE void product_begin(const ProductShared& s, const Maps& maps) {
         }
         barrier_fence_init();
     }
-    cluster_sync();
+    cluster_meet();
 }
 
 // A tile, or one of SPLIT parts of its k: steps `first` to `end`.

@@ -10,7 +10,7 @@ DEVICE void barrier_init(u64* barrier, int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals));
 }
 
-// After the inits, by the thread that made them: copies and other blocks of the cluster see them. A cluster_sync follows.
+// After the inits, by the thread that made them: copies and other blocks of the cluster see them. A cluster_meet follows.
 DEVICE void barrier_fence_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
 // Arrives, and says how many bytes copies will bring in this phase.
@@ -49,7 +49,18 @@ DEVICE void named_barrier(int id, int threads) { asm volatile("bar.sync %0, %1;"
 
 DEVICE int cluster_rank() { int rank; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank)); return rank; }
 
-// All threads of all blocks of the cluster; what they wrote to shared memory is seen by all.
+// All threads of all blocks of the cluster: who waits goes on when all have arrived.
+DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
+
+// Both at once, where blocks have written nothing that others read: barriers were set up, or all is done.
+DEVICE void cluster_meet() {
+    __syncwarp();
+    cluster_arrive();
+    cluster_wait();
+}
+
+// The same, and what they wrote to shared memory is seen by all. It waits until the whole GPU sees what they wrote anywhere.
 DEVICE void cluster_sync() {
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }

@@ -85,5 +85,5 @@ KERNEL __launch_bounds__(WGMMA_THREADS, 1) gemm_fp8(const __grid_constant__ Args
         });
         if (threadIdx.x % 32 == 0) tma_wait<0>();
     }
-    cluster_sync();
+    cluster_meet();
 }

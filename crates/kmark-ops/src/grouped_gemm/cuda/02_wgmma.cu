@@ -51,5 +51,5 @@ KERNEL __launch_bounds__(WGMMA_THREADS, 1) grouped_wgmma(const __grid_constant__
         late.store_all(s, half, put);
         if (threadIdx.x % 32 == 0) tma_wait<0>();
     }
-    cluster_sync();
+    cluster_meet();
 }

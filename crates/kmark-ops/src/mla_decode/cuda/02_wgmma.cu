@@ -338,8 +338,8 @@ KERNEL __launch_bounds__(MLA_THREADS, 1) mla_wgmma(const __grid_constant__ Args 
         Plan plan = plan_part(a);
         if (threadIdx.x % 32 == 0) s.plan = plan;
     }
-    if constexpr (PAIR == 2) cluster_sync();
-    else __syncthreads();
+    __syncthreads();
+    if constexpr (PAIR == 2) cluster_meet();
     if (group == 2) {
         fewer_registers<COPIER>();
         if (threadIdx.x / 32 == 8) produce(a, maps, s, q, stages);
@@ -347,5 +347,5 @@ KERNEL __launch_bounds__(MLA_THREADS, 1) mla_wgmma(const __grid_constant__ Args 
         more_registers<252 - COPIER / 2>();
         consume(a, s, q, stages, weights, group);
     }
-    if constexpr (PAIR == 2) cluster_sync(); // no block leaves while the other may still reach into it
+    if constexpr (PAIR == 2) cluster_meet(); // no block leaves while the other may still reach into it
 }
