@@ -216,9 +216,9 @@ impl Matmul {
             self.library.check(t.cublasLtMatmulPreferenceCreate(&mut preference), "cublasLtMatmulPreferenceCreate")?;
             let bytes = WORKSPACE;
             t.cublasLtMatmulPreferenceSetAttribute(preference, MAX_WORKSPACE, (&raw const bytes).cast(), 8);
-            // Partial sums of a split product are added in the accumulator's type, as the contract says: in place or
-            // in the workspace, never rounded to the output's type in between.
-            let schemes: u32 = 1 | 2;
+            // Partial sums of a split product are added in the accumulator's type, as the contract says: in the
+            // workspace (2). In place (1) they would be rounded to the output's type in between, as in its type (4).
+            let schemes: u32 = 2;
             t.cublasLtMatmulPreferenceSetAttribute(preference, REDUCTION_SCHEMES, (&raw const schemes).cast(), 4);
             for (attribute, m) in MIN_ALIGNMENT.iter().zip([&p.a, &p.b, &p.d, &p.d]) {
                 t.cublasLtMatmulPreferenceSetAttribute(preference, *attribute, (&raw const m.alignment).cast(), 4);

@@ -53,11 +53,17 @@ template <bool V> struct Bool { static constexpr bool value = V; };
 
 // Which pair works on which tile. Tiles are dealt out one by one, in rounds. Those that are left when no round is full are cut
 // along k into SPLIT parts each.
+// A tile that would reach beyond the matrix begins earlier and computes some results again, with the same bits: copying rows that
+// are not there takes longer than copying others (384 x 2048 x 2048: 14.8 us on an H200, 10.1 without). Bits would differ where whole
+// tiles lie beside cut ones, or where columns have other places in cut tiles: those stay where they are, as do all columns if the
+// caller wants it.
 struct Work {
-    int rows, cols, steps, pairs, pair, rank;
-    __device__ Work(i64 m, i64 n, i64 k) {
+    int rows, cols, steps, pairs, pair, rank, last_row, last_col;
+    __device__ Work(i64 m, i64 n, i64 k, bool any_column = true) {
         rows = (int)((m + BM * CM - 1) / (BM * CM)), cols = (int)((n + BN * CN - 1) / (BN * CN)), steps = (int)((k + BK - 1) / BK);
         pairs = gridDim.x / PAIR, pair = blockIdx.x / PAIR, rank = cluster_rank();
+        last_row = m >= BM && (SPLIT == 1 || whole() == 0) ? (int)m - BM : 0x7fffffff;
+        last_col = n >= BN && SPLIT == 1 && any_column ? (int)n - BN : 0x7fffffff;
     }
     __device__ __forceinline__ int whole() const { return SPLIT > 1 ? rows * cols / pairs * pairs : rows * cols; }
     __device__ __forceinline__ int left() const { return rows * cols - whole(); }
@@ -67,7 +73,8 @@ struct Work {
         constexpr int SIDE = 8;
         int band = t / (SIDE * cols), side = min(SIDE, rows - band * SIDE), rest = t - band * SIDE * cols;
         int row = (band * SIDE + rest % side) * CM + (CM == 2 ? rank : 0), col = rest / side * CN + (CN == 2 ? rank : 0);
-        return Piece{row * BM, col * BN, steps * part / parts, steps * (part + 1) / parts, part, col * BN, after};
+        row = min(row * BM, last_row), col = min(col * BN, last_col);
+        return Piece{row, col, steps * part / parts, steps * (part + 1) / parts, part, col, after};
     }
     // Calls body(piece, is it a part).
     template <class F> __device__ __forceinline__ void each_piece(F body) const {

@@ -129,6 +129,9 @@ pub const MUTANTS: &[Mutant] = &[
             1 => out_dtype(c) == DType::Bf16 && c.axis("k") >= 512 && c.axis("m") * c.axis("n") >= 8192,
             _ => false,
         }),
+    Mutant::loose("split-in-place", "sixteen parts of k are added up in the output, each sum rounded to its type")
+        .plain(&How { sum: shared::sum_of_sixteen_in_place, ..RIGHT })
+        .on(|c| c.dtype.size() == 2 && out_dtype(c).size() == 2 && c.axis("k") >= 64 && many(c)),
 ];
 
 fn sum_of(a: &[f64], b: &[f64], product: impl Fn(f64, f64) -> f64) -> f64 {

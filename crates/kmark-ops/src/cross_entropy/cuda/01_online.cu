@@ -3,7 +3,7 @@
 // A thread of a held row has up to U vectors: few where there are few rows, so that a row is soon done.
 // kmark: constants n
 // kmark: let W = n*size/16
-// kmark: let U = m<=2*sms||W>128&&W<=512?2:4
+// kmark: let U = m<=2*sms?2:W>128&&W<=512?(m<=8*sms?2:3):4
 // kmark: let S = min(U,4)
 // kmark: let T = W<=4*S?4:W<=8*S?8:W<=16*S?16:W<=32*U?32:W<=2048?min(512,32*ceil(W,32*U)):512
 // kmark: let ROWS = T<=32?128/T:1

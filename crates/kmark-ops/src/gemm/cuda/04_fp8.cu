@@ -51,7 +51,7 @@ KERNEL __launch_bounds__(WGMMA_THREADS, 1) gemm_fp8(const __grid_constant__ Args
     Scales scales(s, warp < 4);
     if (SCALED && threadIdx.x == 0) scales.begin();
     product_begin(s, maps);
-    Work work(a.m, a.n, a.k);
+    Work work(a.m, a.n, a.k, !SCALED); // scales of blocks say at which columns tiles begin
     if (warp < 4) {
         fewer_registers<40>();
         Ring<STAGES> ring{0, 1};
