@@ -112,6 +112,11 @@ dtype = "bf16"
 memory = ["dense", "unaligned"]
 configs = ["4096x4097", "512x65537"]
 [[cases]]
+op = ["rmsnorm", "softmax"]
+dtype = "bf16"
+memory = "unaligned"
+configs = ["4096x8192"]
+[[cases]]
 op = ["rmsnorm", "layernorm", "add-rmsnorm", "softmax", "softmax-bwd", "softmax-fwd-bwd"]
 dtype = "f32"
 memory = "unaligned"

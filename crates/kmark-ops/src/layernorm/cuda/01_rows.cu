@@ -7,7 +7,7 @@
 // kmark: let FEW = m*ROW<=sms*32768
 // kmark: let MID = m*ROW<=sms*131072
 // kmark: let LARGE = 2*m*ROW>8*l2&&ROW<=524288
-// kmark: let CUT = size>3?(memory.dense?ROW%16>0&&ROW>=(FEW?32768:2048):memory.unaligned&&ROW>32768):!memory.strided&&(memory.unaligned||ROW%8>0)&&ROW>(m<=sms?16384:8192)
+// kmark: let CUT = size>3?(memory.unaligned?ROW>32768:ROW%16>0&&ROW>=(FEW?32768:2048)):(memory.unaligned||ROW%8>0)&&ROW>(m<=sms?16384:8192)
 // kmark: let ACCESS = CUT?16:memory.unaligned?size:ROW%16==0?16:ROW%8==0?8:ROW%4==0?4:size
 // kmark: let FITS = ceil(ROW,ACCESS)
 // kmark: let LANES = FITS<=2?FITS:FITS<=4?4:FITS<=8||ACCESS==16&&ROW<=512?8:FITS<=16||ACCESS==16&&ROW<=1024?16:32
