@@ -129,8 +129,8 @@ pub const MUTANTS: &[Mutant] = &[
             1 => out_dtype(c) == DType::Bf16 && c.axis("k") >= 512 && c.axis("m") * c.axis("n") >= 8192,
             _ => false,
         }),
-    Mutant::loose("split-in-place", "sixteen parts of k are added up in the output, each sum rounded to its type")
-        .plain(&How { sum: shared::sum_of_sixteen_in_place, ..RIGHT })
+    Mutant::loose("split-in-place", "twelve parts of k are added up in the output, each sum rounded to its type")
+        .plain(&How { sum: shared::sum_of_twelve_in_place, ..RIGHT })
         .on(|c| c.dtype.size() == 2 && out_dtype(c).size() == 2 && c.axis("k") >= 64 && many(c)),
 ];
 

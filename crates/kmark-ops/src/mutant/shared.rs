@@ -45,8 +45,8 @@ pub fn sum_of_four_rounded(a: &[f64], b: &[f64], to: DType) -> f64 {
     a.chunks(part).zip(b.chunks(part)).map(|(a, b)| to.round(dot(a, b))).sum()
 }
 
-/// In sixteen parts, added up one after the other where the result stands: each sum is rounded.
-pub fn sum_of_sixteen_in_place(a: &[f64], b: &[f64], to: DType) -> f64 {
-    let part = a.len().div_ceil(16);
+/// In twelve parts, added up one after the other where the result stands: each sum is rounded.
+pub fn sum_of_twelve_in_place(a: &[f64], b: &[f64], to: DType) -> f64 {
+    let part = a.len().div_ceil(12);
     a.chunks(part).zip(b.chunks(part)).fold(0.0, |sum, (a, b)| to.round(sum + dot(a, b)))
 }
