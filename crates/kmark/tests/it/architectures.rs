@@ -112,10 +112,10 @@ dtype = "bf16"
 memory = ["dense", "unaligned"]
 configs = ["4096x4097", "512x65537"]
 [[cases]]
-op = ["rmsnorm", "softmax"]
+op = ["rmsnorm", "softmax", "softmax-bwd"]
 dtype = "bf16"
-memory = "unaligned"
-configs = ["4096x8192"]
+memory = ["strided", "unaligned"]
+configs = ["4096x8191", "512x20001"]
 [[cases]]
 op = ["rmsnorm", "layernorm", "add-rmsnorm", "softmax", "softmax-bwd", "softmax-fwd-bwd"]
 dtype = "f32"

@@ -17,7 +17,7 @@
 // kmark: let SHARE = ROW<=2048?16:ROW<=32768?(FEW||ROW<8192||ROW<=16384&&!MID?32:64):!FEW&&(ROW>131072||!MID&&ROW<=65536)?128:64
 // kmark: let EARLY = SHARE<128&&(ROW>32768||MID)
 // kmark: let THREADS = WHOLE?min(1024,ceil(ROW,BLOCKS*SHARE*32)*32):128
-// How many threads an SM is to have registers for.
+// How many threads an SM is to have registers for. A row that is cut may need a third vector of a thread.
 // kmark: let FULL = SHARE==32&&ACCESS==16&&!MID&&ROW+CUT*(16-size)<=THREADS*32&&max_shared>=200000?2048:CUT&&(size<4||ROW>32768)?640:1024
 // kmark: let FIT = WHOLE?max(1,FULL/THREADS):1
 // kmark: let AHEAD = ROW>32768&&ROW<=524288&&!MID?8388608/ROW:0
