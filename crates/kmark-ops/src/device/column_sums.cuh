@@ -33,7 +33,7 @@ template <class L, class F> DEVICE void add_teams(acc_t (&mine)[L::count][L::ste
         L::template each_of<L::count>([&](int k, int column) {
 #pragma unroll
             for (int i = 0; i < L::step; i++)
-                if (L::has(k, column + i)) all[owner * L::length + column + i] = mine[k][i];
+                if (L::has(k, column + i)) all[owner * L::length + L::place(column + i)] = mine[k][i];
         });
     __syncthreads();
 #pragma unroll
@@ -55,8 +55,11 @@ template <class L> DEVICE void put_part(acc_t (&mine)[L::count][L::step], acc_t*
         L::template each_of<L::count>([&](int k, int column) {
             Vec<acc_t, L::step> v;
 #pragma unroll
-            for (int i = 0; i < L::step; i++) v.v[i] = mine[k][i];
-            L::put(part, k, column, v);
+            for (int i = 0; i < L::step; i++) {
+                v.v[i] = mine[k][i];
+                if (L::turned) part[L::place(column + i)] = mine[k][i];
+            }
+            if constexpr (!L::turned) L::put(part, k, column, v);
         });
     } else {
         add_teams<L>(mine, all, [&](int column, acc_t sum) { part[column] = sum; });

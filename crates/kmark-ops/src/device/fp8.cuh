@@ -59,6 +59,12 @@ template <class Q, bool power> DEVICE Scale scale_of(float amax, double clamp) {
     }
 }
 
+// V elements at a multiple of their size, or one behind.
+template <int V, bool behind, bool lasting, class T> DEVICE Pack<T, V> load_vector(const T* from) {
+    if constexpr (behind) return load_behind<V, lasting>(from);
+    else return load_once<V, lasting>(from);
+}
+
 // A vector of x as 8-bit floats.
 template <class Q, int V, class T> DEVICE Pack<Q, V> quantised(const Pack<T, V>& packed, float inverse) {
     Vec<T, V> x = unpack(packed);

@@ -6,20 +6,29 @@
 #include "hopper/bulk.cuh"
 #include "norm_gradient.cuh"
 
-// `sums`: 1 for dw alone, 2 with dbias. Rows start at multiples of 16 bytes and have whole vectors of that size.
+// `sums`: 1 for dw alone, 2 with dbias. Rows start at multiples of 16 bytes, or one element behind, and have whole vectors of that
+// size.
 template <bool centred, int sums, int blocks, int stages> struct NormBwdCluster {
     static constexpr int values = 1 + centred, step = 16 / sizeof(x_t), warps = 16, threads = warps * 32;
     static constexpr int vectors = (int)(N * sizeof(x_t) / 16), share = (int)ceil_div(vectors, blocks);
     static constexpr int count = (int)ceil_div(share, threads); // vectors of a row to a thread
     static constexpr bool hold_w = count * step * (int)(sums * sizeof(acc_t) + sizeof(w_t)) <= 256;
     static_assert(stages >= 3, "a row that is told of has been asked for in an earlier turn");
+    static constexpr bool turned = rows_behind<x_t>(MEMORY, N);
     using P = Parts<sums, N>;
+    using L = Layout<Team<threads, threads>, N, step, true, turned ? Start::behind : Start::aligned>;
     using X = Pack<x_t, step>;
     using W = Pack<w_t, step>;
 
     struct Stage {
         X x[share];
         Pack<dout_t, step> dout[share];
+    };
+    // What is known of a row beside its vectors; its last elements where it is turned.
+    struct Beside {
+        RowNorm<centred> norm;
+        x_t x;
+        dout_t dout;
     };
     // Who tells of row i + 4 has heard of row i + 2 from all, and they told of that when they had heard of row i: its place is
     // free again.
@@ -44,8 +53,8 @@ template <bool centred, int sums, int blocks, int stages> struct NormBwdCluster 
         u64* full = &s.full[turn.stage()];
         if (turn.number >= stages) barrier_wait(&s.empty[turn.stage()], Turn{turn.number - stages}.stage_phase());
         barrier_expect(full, 32 * mine);
-        bulk_load(to.x, a.x.row(row) + first * step, 16 * mine, full);
-        bulk_load(to.dout, a.dout.row(row) + first * step, 16 * mine, full);
+        bulk_load(to.x, a.x.row(row) + first * step - turned, 16 * mine, full);
+        bulk_load(to.dout, a.dout.row(row) + first * step - turned, 16 * mine, full);
     }
 
     // A thread has vectors threadIdx.x, threadIdx.x + threads, … of the block's `mine`.
@@ -76,19 +85,29 @@ template <bool centred, int sums, int blocks, int stages> struct NormBwdCluster 
 #pragma unroll
         for (int k = 0; k < sums * count * step; k++) sum[k / (count * step)][k / step % count][k % step] = 0;
         W held[hold_w ? count : 1];
-        auto load_w = [&](int at) { return load_pack<step>(a.w.ptr + (i64)(first + at) * step); };
+        auto column = [&](int at) { return (first + at) * step - turned; };
+        auto load_w = [&](int at) {
+            if constexpr (turned) return L::take_behind(a.w.ptr, column(at));
+            else return load_pack<step>(a.w.ptr + (i64)(first + at) * step);
+        };
         if constexpr (hold_w) each(mine, [&](int k, int at) { held[k] = load_w(at); });
         auto w = [&](int k, int at) {
             if constexpr (hold_w) return unpack(held[k]);
             else return unpack(load_w(at));
         };
 
-        auto tell = [&](Turn turn, const RowNorm<centred>& norm) {
+        auto of_row = [&](auto p, int k, int at, auto last) { // a vector in shared memory
+            if (turned && k == 0 && column(at) < 0) put_first(p, last);
+            return unpack(p);
+        };
+        auto tell = [&](Turn turn, const Beside& row) {
             const Stage& in = ring[turn.stage()];
             barrier_wait(&s.full[turn.stage()], turn.stage_phase());
             acc_t of[values];
             of[0] = of[centred] = 0;
-            each(mine, [&](int k, int at) { norm.add_to(of, unpack(in.x[at]), unpack(in.dout[at]), w(k, at)); });
+            each(mine, [&](int k, int at) {
+                row.norm.add_to(of, of_row(in.x[at], k, at, row.x), of_row(in.dout[at], k, at, row.dout), w(k, at));
+            });
             lanes_all<Add, 32>(of);
             u64* told = &s.told[turn.place()];
             if (threadIdx.x == 0) barrier_expect(told, parts * values * (int)sizeof(acc_t));
@@ -109,27 +128,32 @@ template <bool centred, int sums, int blocks, int stages> struct NormBwdCluster 
 #pragma unroll
             for (int i = 0; i < values; i++) means[i] *= (acc_t)(1.0 / N);
         };
-        auto norm_of = [&](i64 row) {
-            RowNorm<centred> norm;
-            norm.norm_of(a, row < a.m ? row : a.m - 1);
-            return norm;
+        auto beside = [&](i64 row) {
+            Beside of;
+            i64 from = row < a.m ? row : a.m - 1;
+            of.norm.norm_of(a, from);
+            if (turned && rank == 0 && threadIdx.x == 0) of.x = a.x.row(from)[N - 1], of.dout = a.dout.row(from)[N - 1];
+            return of;
         };
 
-        RowNorm<centred> now = norm_of(row), next = norm_of(row + stride);
+        Beside now = beside(row), next = beside(row + stride);
         tell(Turn{0}, now);
         for (Turn turn{0}; row < a.m; row += stride, turn.number++) {
-            RowNorm<centred> later = norm_of(row + 2 * stride);
+            Beside later = beside(row + 2 * stride);
             if (row + stride < a.m) tell(Turn{turn.number + 1}, next);
             if (turn.number > 0) ask(a, ring, s, row + (stages - 1) * stride, Turn{turn.number - 1 + stages}, first, mine);
             acc_t means[values];
             hear(turn, means);
             const Stage& in = ring[turn.stage()];
             each(mine, [&](int k, int at) {
-                auto dx = now.gradient(unpack(in.x[at]), unpack(in.dout[at]), w(k, at), means, [&](int i, acc_t d, acc_t xh) {
+                auto x = of_row(in.x[at], k, at, now.x);
+                auto dx = now.norm.gradient(x, of_row(in.dout[at], k, at, now.dout), w(k, at), means, [&](int i, acc_t d, acc_t xh) {
                     sum[0][k][i] += d * xh;
                     if constexpr (sums > 1) sum[1][k][i] += d;
                 });
-                store_once<step>(a.dx.row(row) + (i64)(first + at) * step, pack(dx));
+                auto p = pack(dx);
+                if (turned && k == 0 && column(at) < 0) store_first(a.dx.row(row), (int)N, p);
+                else store_once<step>(a.dx.row(row) + (i64)(first + at) * step - turned, p);
             });
             __syncwarp();
             if (lane == 0) barrier_arrive(&s.empty[turn.stage()]);
@@ -139,10 +163,14 @@ template <bool centred, int sums, int blocks, int stages> struct NormBwdCluster 
         each(mine, [&](int k, int at) {
 #pragma unroll
             for (int which = 0; which < sums; which++) {
+                acc_t* to = P::at(a.workspace, part, which);
                 Vec<acc_t, step> v;
 #pragma unroll
-                for (int i = 0; i < step; i++) v.v[i] = sum[which][k][i];
-                store<step>(P::at(a.workspace, part, which) + (i64)(first + at) * step, v);
+                for (int i = 0; i < step; i++) {
+                    v.v[i] = sum[which][k][i];
+                    if (turned) to[L::place(column(at) + i)] = v.v[i];
+                }
+                if constexpr (!turned) store<step>(to + (i64)(first + at) * step, v);
             }
         });
         if (blockIdx.x == 0 && threadIdx.x == 0) P::count(a.workspace) = stride;

@@ -1,153 +1,49 @@
 // Rows of compile-time length over teams of threads: which thread holds which elements, loads and stores of 16 bytes
-// where rows are aligned, sums and maxima over the team. A row stays in registers where it fits.
+// where rows are aligned. A row stays in registers where it fits.
 #pragma once
-#include "cluster.cuh"
 #include "fast_exp.cuh"
 #include "loads.cuh"
+#include "teams.cuh"
 
-DEVICE constexpr i64 ceil_div(i64 a, i64 b) { return (a + b - 1) / b; }
-DEVICE constexpr int up_to_pow2(i64 n) {
-    int p = 1;
-    while (p < n) p *= 2;
-    return p;
+// Where rows start: at multiples of an access; anywhere; or all of them one element behind a multiple, and they are whole accesses
+// long.
+enum class Start { aligned, anywhere, behind };
+DEVICE constexpr Start start_of(bool anywhere, bool behind) {
+    return behind ? Start::behind : anywhere ? Start::anywhere : Start::aligned;
 }
-
-// ---- Teams ---------------------------------------------------------------------------------------------------------
-
-// `per` threads share a row: a power of two up to 32, or whole warps, of one block or of all `blocks` of a cluster. A
-// block of `threads` has as many rows at a time as fit; threads that are left over only wait at barriers.
-template <int team, int block, int cluster = 1> struct Team {
-    static constexpr int here = team, threads = block, blocks = cluster, per = here * blocks, rows = block / here;
-
-    DEVICE int index() { return rows > 1 || here < threads ? threadIdx.x / here : 0; }
-    DEVICE int lane() {
-        int lane = rows > 1 || here < threads ? threadIdx.x % here : threadIdx.x;
-        if constexpr (blocks > 1) lane += cluster_rank() * here;
-        return lane;
-    }
-};
-
-template <class By, int lanes, int count, class A> DEVICE void lanes_all(A (&v)[count]) {
-#pragma unroll
-    for (int step = lanes / 2; step > 0; step /= 2)
-#pragma unroll
-        for (int i = 0; i < count; i++) v[i] = By::of(v[i], __shfl_xor_sync(0xffffffffu, v[i], step));
-}
-
-// One barrier in shared memory for each slot, at which a cluster waits for what its blocks send.
-DEVICE u64* slot_barriers() {
-    __shared__ u64 barriers[2];
-    return barriers;
-}
-// At the start of a kernel whose teams are clusters.
-DEVICE void cluster_begin() {
-    if (threadIdx.x == 0) {
-        barrier_init(slot_barriers(), 1), barrier_init(slot_barriers() + 1, 1);
-        barrier_fence_init();
-    }
-    __syncwarp();
-    cluster_arrive();
-}
-
-// Calls of team_exchange must alternate between slot 0 and slot 1: then one barrier is enough, as nobody overwrites
-// what a slower thread reads. A cluster has one row, for which slot 0 is first, and each slot is used once.
-//
-// What the warps of a team know, `count` values each, is handed to all of them. Each thread gets those of some warps:
-// merge(values) is called for each, and what the lanes of a warp then have is all there is.
-template <class T, int count, class A, class F> DEVICE void team_exchange(const A (&v)[count], int slot, F merge) {
-    constexpr int warps = T::here / 32, parts = warps * T::blocks;
-    __shared__ __align__(8) A known[2][count][T::blocks > 1 ? parts : 32];
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    if constexpr (T::blocks > 1) {
-        u64* barrier = slot_barriers() + slot;
-        if (threadIdx.x == 0) barrier_expect(barrier, parts * count * (int)sizeof(A));
-        if (slot == 0) cluster_wait(); // all blocks have their barriers
-        if (lane < T::blocks) {
-#pragma unroll
-            for (int i = 0; i < count; i++)
-                send_to_block(&known[slot][i][cluster_rank() * warps + warp], v[i], barrier, lane);
-        }
-        barrier_wait(barrier, 0);
-#pragma unroll
-        for (int from = 0; from < parts; from += 32) {
-            A of[count];
-            if (parts % 32 == 0 || from + lane < parts) {
-#pragma unroll
-                for (int i = 0; i < count; i++) of[i] = known[slot][i][from + lane];
-                merge(of);
-            }
-        }
-    } else {
-        if (lane == 0) {
-#pragma unroll
-            for (int i = 0; i < count; i++) known[slot][i][warp] = v[i];
-        }
-        __syncthreads();
-        int from = lane % up_to_pow2(warps);
-        if (from < warps) {
-            A of[count];
-#pragma unroll
-            for (int i = 0; i < count; i++) of[i] = known[slot][i][(T::index() * warps + from) % 32];
-            merge(of);
-        }
-    }
-}
-// Lanes that hold different parts after an exchange.
-template <class T> constexpr int exchanged = T::blocks > 1 ? 32 : up_to_pow2(T::here / 32);
-template <class T> constexpr bool exchanges = T::here > 32 || T::blocks > 1;
-
-// Each of `count` values over the team, by sum or maximum; all its threads get the results.
-template <class By, class T, int count, class A> DEVICE void team_all(A (&v)[count], A zero, int slot) {
-    lanes_all<By, (T::here < 32 ? T::here : 32)>(v);
-    if constexpr (exchanges<T>) {
-        A all[count];
-#pragma unroll
-        for (int i = 0; i < count; i++) all[i] = zero;
-        team_exchange<T>(v, slot, [&](const A (&of)[count]) {
-#pragma unroll
-            for (int i = 0; i < count; i++) all[i] = By::of(all[i], of[i]);
-        });
-        lanes_all<By, exchanged<T>>(all);
-#pragma unroll
-        for (int i = 0; i < count; i++) v[i] = all[i];
-    }
-}
-template <class T, class A> DEVICE A team_sum(A v, int slot) {
-    A one[1] = {v};
-    team_all<Add, T>(one, A(0), slot);
-    return one[0];
-}
-
-// ---- Rows ----------------------------------------------------------------------------------------------------------
 
 // How a thread of team T walks over a row: `count` accesses of `step` neighbouring elements. If `resident`, what it
-// loads stays in registers; else every pass loads again. Rows that do not start at multiples of an access are cut where
-// memory is: the first access begins up to `lead` elements before the row, and columns count from the row's start.
-template <class T, i64 row_length, int row_step, bool in_registers, bool at_any_place = false, Loads loads = Loads::any>
+// loads stays in registers; else every pass loads again. Rows that start anywhere are cut where memory is: the first access begins
+// up to `lead` elements before the row, and columns count from the row's start. Those that start behind are turned (spans.cuh).
+template <class T, i64 row_length, int row_step, bool in_registers, Start start = Start::aligned, Loads loads = Loads::any>
 struct Layout {
     using Team = T;
     static constexpr i64 length = row_length;
-    static constexpr bool resident = in_registers, cut = at_any_place;
+    static constexpr bool resident = in_registers, cut = start == Start::anywhere, turned = start == Start::behind;
     static constexpr int step = row_step, count = (int)ceil_div(ceil_div(length + cut * (step - 1), step), T::per);
     // Whether some thread's last access lies beyond the row, and whether an access can lie there in part.
     static constexpr bool spare = cut || ceil_div(length, step) % T::per != 0, tail = cut || length % step != 0;
 
+    static_assert(!turned || length % step == 0, "an access would be one in part");
+
     // Elements by which the first access sticks out.
-    template <class E> DEVICE int lead(const E* row) { return cut ? (int)((u64)row / sizeof(E) % step) : 0; }
+    template <class E> DEVICE int lead(const E* row) { return cut ? (int)((u64)row / sizeof(E) % step) : turned; }
+    // The column that stands where `column` is.
+    DEVICE int place(int column) { return turned && column < 0 ? column + (int)length : column; }
     // Only the last access can be one in part; of a row that is cut, the first and the last two.
     DEVICE bool inside(int k) { return !tail || (cut ? k > 0 && k + 2 < count : k + 1 < count); }
     DEVICE bool whole(int k, int column) { return inside(k) || ((!cut || column >= 0) && column + step <= length); }
     DEVICE bool has(int k, int column) { return inside(k) || ((!cut || column >= 0) && column < length); }
 
     // Calls f(k, column) for every access k of this thread; `together` of them may load at the same time.
-    template <int together, class F> DEVICE void each_of(F f, int lead = 0) {
+    template <int together, class F> DEVICE void each_of(F f, int lead = turned) {
 #pragma unroll together
         for (int k = 0; k < count; k++) {
             int column = (k * T::per + T::lane()) * step - lead;
-            if (!spare || (cut ? k + 2 < count : k + 1 < count) || column < length) f(k, column);
+            if (!spare || (cut ? k + 2 < count : k + 1 < count) || column + turned < length) f(k, column);
         }
     }
-    template <class F> DEVICE void each(F f, int lead = 0) { each_of<resident ? count : 4>(f, lead); }
+    template <class F> DEVICE void each(F f, int lead = turned) { each_of<resident ? count : 4>(f, lead); }
 
     template <class E> DEVICE Pack<E, step> fetch(const E* p) {
         if constexpr (loads == Loads::lasting && step * sizeof(E) == 16) {
@@ -162,9 +58,9 @@ struct Layout {
     }
     // Access k; `beyond` stands for elements that the row does not have.
     template <class E> DEVICE Pack<E, step> take(const E* row, int k, int column, E beyond = E{}) {
-        if constexpr (cut) {
+        if constexpr (cut || turned) {
             Pack<E, step> p = fetch(row + column); // what sticks out lies in the same 16 bytes
-            keep_row(p, k, column, beyond);
+            keep_row(p, last_of(row), k, column, beyond);
             return p;
         }
         if (whole(k, column)) return fetch(row + column);
@@ -173,7 +69,18 @@ struct Layout {
         for (int i = 0; i < step; i++) v.v[i] = column + i < length ? row[column + i] : beyond;
         return pack(v);
     }
-    template <class E> DEVICE void keep_row(Pack<E, step>& p, int k, int column, E beyond) {
+    // Every thread loads it: a branch would have to wait for what is loaded before it.
+    template <class E> DEVICE E last_of(const E* row) {
+        if constexpr (turned) return row[length - 1];
+        else return E{};
+    }
+    template <class E> DEVICE void keep_row(Pack<E, step>& p, E last, int k, int column, E beyond) {
+        if constexpr (turned) {
+            Pack<E, step> first = p;
+            put_first(first, last);
+            if (k == 0) p.w[0] = column < 0 ? first.w[0] : p.w[0];
+            return;
+        }
         if (whole(k, column)) return; // in all warps of a row but two
         Vec<E, step> v = unpack(p);
 #pragma unroll
@@ -191,7 +98,20 @@ struct Layout {
         for (int i = 0; i < step; i++) v.v[i] = load_constant<1>(row + max(0, min(column + i, (int)length - 1))).v[0];
         return v;
     }
+    // Of a row that starts at a multiple of 16 bytes, what stands beside an access of a row that is turned.
+    template <class E> DEVICE Pack<E, step> take_behind(const E* row, int column) {
+        Vec<E, step> v, next = load_constant<step>(row + column + 1);
+        v.v[0] = load_constant<1>(row + place(column)).v[0];
+#pragma unroll
+        for (int i = 1; i < step; i++) v.v[i] = next.v[i - 1];
+        return pack(v);
+    }
     template <class E> DEVICE void put(E* row, int k, int column, Vec<E, step> v) {
+        if constexpr (turned) {
+            Pack<E, step> p = pack(v);
+            if (k == 0 && column < 0) return store_first(row, (int)length, p);
+            return store_once<step>(row + column, p);
+        }
         if (whole(k, column)) {
             // The compiler would make one store of both ways, element by element.
             if constexpr (cut) return store_once<step>(row + column, pack(v));
@@ -221,9 +141,10 @@ template <class L, class E> struct Row {
     __device__ __forceinline__ Row() : row(nullptr), lead(0), beyond(E{}) {} // to be filled by its owner
     __device__ __forceinline__ explicit Row(const E* from, E fill = E{})
         : row(from), lead(L::lead(from)), beyond(fill) {
-        if constexpr (L::resident && L::cut) { // all loads before the first branch
+        if constexpr (L::resident && (L::cut || L::turned)) { // all loads before the first branch
             each([&](int k, int column) { held[k] = L::fetch(row + column); });
-            each([&](int k, int column) { L::keep_row(held[k], k, column, beyond); });
+            E last = L::last_of(row);
+            each([&](int k, int column) { L::keep_row(held[k], last, k, column, beyond); });
         } else if constexpr (L::resident) {
             each([&](int k, int column) { held[k] = L::take(row, k, column, beyond); });
         }
@@ -242,13 +163,41 @@ template <class L, class E> struct Row {
     }
 };
 
+// A vector of weights for the columns of rows of layout L, at a multiple of 16 bytes however those start. If `hold`, it stays in
+// registers; else, if `constant`, loads do not wait for stores.
+template <class L, class W, bool hold, bool constant = false, Loads loads = Loads::any> struct Weights {
+    static constexpr bool resident = hold;
+    static constexpr int step = L::step;
+    using Aligned = Layout<typename L::Team, L::length, step, hold, Start::aligned, loads>;
+    const W* row;
+    Pack<W, step> held[hold ? L::count : 1];
+
+    __device__ __forceinline__ Weights() : row(nullptr) {}
+    __device__ __forceinline__ explicit Weights(const W* from) : row(from) {
+        if constexpr (hold) L::each([&](int k, int column) { held[k] = take(k, column); });
+    }
+    __device__ __forceinline__ Pack<W, step> take(int k, int column) const {
+        if constexpr (L::turned) return L::take_behind(row, column);
+        else return Aligned::take(row, k, column);
+    }
+    __device__ __forceinline__ Vec<W, step> at(int k, int column) const {
+        if constexpr (hold) return unpack(held[k]);
+        else if constexpr (L::cut) return L::take_across(row, column);
+        else if constexpr (constant) return load_constant<step>(row + column);
+        else return unpack(take(k, column));
+    }
+};
+
 // ---- One kernel for all row lengths --------------------------------------------------------------------------------
 
 // Whether the rows of a case are aligned to 16 bytes, as its layout says; `memory` is the attribute, 0 dense, 1
-// strided. Kernels rely on it: a pointer that is not what the case says is an error of the launch, not a wrong answer.
+// strided, 2 unaligned. Kernels rely on it: a pointer that is not what the case says is an error of the launch, not a wrong answer.
 template <class E> DEVICE constexpr bool rows_aligned(int memory, i64 length) {
     return memory == 1 || (memory == 0 && length * sizeof(E) % 16 == 0);
 }
+
+// Whether all rows start one element behind a multiple of 16 bytes and are whole vectors long.
+template <class E> DEVICE constexpr bool rows_behind(int memory, i64 length) { return memory == 2 && length * sizeof(E) % 16 == 0; }
 
 // Elements by which rows can be read at a time.
 template <class E> DEVICE constexpr int row_step(int memory, i64 length) {
@@ -259,13 +208,15 @@ template <class E> DEVICE constexpr int row_step(int memory, i64 length) {
 
 // Rows of E, `inputs` of them at a time. Short ones go to `lanes` threads of a warp each, which load `batch` of them
 // before they sum the first; without a batch, a row has a block of `block` threads, or a cluster of `blocks`. `early`:
-// weights are loaded with the row, not when its sum is known. `large`: there is much more than the caches hold. `cut`: rows start
-// anywhere and are read by 16 bytes; elements of 16 bits cost more to sort out than that saves, unless rows are long.
-template <class E, i64 length, int inputs, int block, int blocks, int lanes, int batch, bool early, bool large, bool cut = false>
+// weights are loaded with the row, not when its sum is known. `large`: there is much more than the caches hold. `start`: rows that
+// are not aligned are read by 16 bytes; where they start anywhere, elements of 16 bits cost more to sort out than that saves, unless
+// rows are long.
+template <class E, i64 length, int inputs, int block, int blocks, int lanes, int batch, bool early, bool large, Start start = Start::aligned>
 struct RowKernel {
     static constexpr i64 bytes = length * sizeof(E);
-    static constexpr bool aligned = rows_aligned<E>(MEMORY, length);
-    static constexpr int step = cut ? 16 / sizeof(E) : row_step<E>(MEMORY, length), access = step * (int)sizeof(E);
+    static constexpr bool cut = start == Start::anywhere, turned = start == Start::behind;
+    static constexpr bool aligned = rows_aligned<E>(MEMORY, length) || turned;
+    static constexpr int step = cut || turned ? 16 / sizeof(E) : row_step<E>(MEMORY, length), access = step * (int)sizeof(E);
     static constexpr int threads = block, budget = threads > 512 ? 32 : 64;
     using Team = ::Team<(batch ? lanes : block), threads, blocks>;
     // Registers that hold a row, if they do.
@@ -275,21 +226,13 @@ struct RowKernel {
     static constexpr bool even = !cut && ceil_div(length, step) % Team::per == 0;
     static constexpr Loads loads = registers > budget ? Loads::any : large && even ? Loads::lasting :
         early ? Loads::in_order : Loads::any;
-    using Layout = ::Layout<Team, length, step, registers <= budget, cut, loads>;
+    using Layout = ::Layout<Team, length, step, registers <= budget, start, loads>;
 
     // A vector of weights for the columns.
     template <class W> static constexpr bool hold = Layout::resident && !cut && (early || batch > 1) &&
         registers * (batch > 1 ? batch : 1) + accesses * ceil_div(step * (i64)sizeof(W), 4) <= budget;
     template <class W> static constexpr Loads weight_loads = hold<W> && early ? Loads::in_order : Loads::any;
-    template <class W> struct Weights : Row<::Layout<Team, length, step, hold<W>, false, weight_loads<W>>, W> {
-        using Base = Row<::Layout<Team, length, step, hold<W>, false, weight_loads<W>>, W>;
-        using Base::Base;
-        __device__ __forceinline__ Vec<W, step> at(int k, int column) const {
-            if constexpr (cut) return Layout::take_across(Base::row, column);
-            else if constexpr (access < 16 && !hold<W>) return load_constant<step>(Base::row + column);
-            else return Base::at(k, column);
-        }
-    };
+    template <class W> using Weights = ::Weights<Layout, W, hold<W>, access < 16, weight_loads<W>>;
 
     // Brings a block's share of a long row into L2, for the block or cluster that comes `ahead` rows later: memory has
     // something to do while this one sums and exchanges. Too far ahead, and it is gone again when it is needed.
@@ -300,7 +243,7 @@ struct RowKernel {
             int first = blocks > 1 ? cluster_rank() * share : 0, count = min(share, all - first);
             if (threadIdx.x == 0 && row + ahead < rows.rows && count > 0)
                 asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;"
-                             ::"l"((const uint4*)rows.row(row + ahead) + first), "r"(16 * count) : "memory");
+                             ::"l"((const uint4*)(rows.row(row + ahead) - turned) + first), "r"(16 * count) : "memory");
         }
 #endif
     }

@@ -93,6 +93,53 @@ template <int V, class T> DEVICE void store_once(T* to, const Pack<T, V>& p) {
     else *reinterpret_cast<Pack<T, V>*>(to) = p;
 }
 
+// Elements N to V - 1, by pieces of N, 2 N, 4 N … elements.
+template <int N, int V, class T> DEVICE void store_pieces(T* to, const Pack<T, V>& p) {
+    if constexpr (N < V) {
+        Pack<T, N> piece;
+        if constexpr (N * sizeof(T) < 4) {
+            u32 bits = p.w[0] >> 8 * N * sizeof(T);
+            memcpy(&piece, &bits, sizeof piece);
+        } else {
+            memcpy(&piece, reinterpret_cast<const u8*>(&p) + N * sizeof(T), sizeof piece);
+        }
+        store_once<N>(to + N, piece);
+        store_pieces<2 * N>(to, p);
+    }
+}
+
+// ---- Rows that start one element behind a multiple of their vectors ------------------------------------------------
+
+// Such a row, if it is whole vectors long, is turned by one: its first vector begins one element before it and has the row's last
+// element there. All vectors are then read and stored whole, but for the first.
+template <class T, int V> DEVICE void put_first(Pack<T, V>& p, T last) {
+    if constexpr (V > 1 && sizeof(T) < 4) {
+        constexpr u32 mask = (1u << 8 * sizeof(T)) - 1;
+        p.w[0] = (p.w[0] & ~mask) | (u32)last.bits;
+    } else {
+        memcpy(&p, &last, sizeof last);
+    }
+}
+// V elements that lie one behind a multiple of their size.
+template <int V, bool lasting = false, class T> DEVICE Pack<T, V> load_behind(const T* from) {
+    Pack<T, V> p = load_once<V, lasting>(from - 1);
+    u32 last = 0;
+    memcpy(&last, from + V - 1, sizeof(T));
+#pragma unroll
+    for (int i = 0; i < V * (int)sizeof(T) / 4; i++) {
+        u32 next = (i + 1) * 4 < V * (int)sizeof(T) ? p.w[i + 1] : last;
+        p.w[i] = sizeof(T) < 4 ? p.w[i] >> 8 * sizeof(T) | next << (32 - 8 * sizeof(T)) % 32 : next;
+    }
+    return p;
+}
+// The first vector of a row of n elements.
+template <int V, class T> DEVICE void store_first(T* row, int n, const Pack<T, V>& p) {
+    store_pieces<1>(row - 1, p); // they lie at multiples of their size
+    T last;
+    memcpy(&last, &p, sizeof last);
+    row[n - 1] = last;
+}
+
 // All of x is asked for before anything is computed from it. Left alone, the compiler saves registers: it loads some
 // only when others have arrived, which takes twice as long. So each word gets a zero that seems to come from all of x.
 template <class T, int V, int U, int IN> DEVICE void loads_first(Pack<T, V> (&x)[U][IN]) {

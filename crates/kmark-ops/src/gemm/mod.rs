@@ -3,8 +3,8 @@
 //! The rungs on a GPU: `01_fma` for f32 and f64, `01_mma` for any other case, `02_wgmma` and `04_fp8` on Hopper where rows lie at
 //! multiples of 16 bytes, `03_skinny` there for up to 128 rows of a. On an H200 (evidence/h200/products) the better of cuBLASLt
 //! and DeepGEMM is ahead of them by 0 to 3 % in some large 16-bit products and behind in others, by 5 % at 512x2112x7168 and
-//! 512x7168x2048, by 8 to 17 % at 1000x1000x1000, by 13 to 25 % at small or odd shapes (512x512x512, 1000x2000x1000,
-//! 1100x4096x4096); by up to 6 % where 1 or 16 rows meet weights (in 8 of 22 cases it is behind), by 1 to 11 % with 64 rows;
+//! 512x7168x2048, by 12 to 22 % at small or odd shapes (1000x1000x1000, 512x512x512, 1100x4096x4096), by up to 34 % where k is no
+//! multiple of 64 (600x5000x5000); by up to 6 % where 1 or 16 rows meet weights (in 8 of 22 cases it is behind), by 1 to 11 % with 64 rows;
 //! by 1 to 3 % in large fp8 products with block scales, by 7 to 17 % in fp8 with one scale at 512x4096x7168 and odd shapes. In
 //! fp8, `03_skinny` leads by 5 to 22 % for up to 32 rows (one of eight cases: 3 % behind) and by 31 % at 64x576x7168; with 64 rows
 //! and more weights it is 0 to 6 % behind with one scale, 14 to 18 % with block scales; with 128 rows 18 to 52 %. cuBLAS without

@@ -20,7 +20,8 @@
 // kmark: let SLOW_A = !ACROSS_A&&a.pitch%64>0
 // kmark: let SLOW_B = !ACROSS_B&&b.pitch%64>0
 // kmark: let CACHE(C,W) = 4*(SLOW_A*64*C+SLOW_B*W/C)
-// kmark: let STEP(C,W) = 20+max(max(4*W,13*W/4+100),CACHE(C,W))
+// Narrow tiles in several rounds read more than the cache hands out.
+// kmark: let STEP(C,W) = (20+max(max(4*W,13*W/4+100),CACHE(C,W)))*(W<128&&TILES(C,W)>=2*PAIRS?4:3)/3
 // kmark: let PUT_TIME = out.f32?4000:900
 // kmark: let SUMS = 9000
 // kmark: let FIT(C,W) = REST(C,W)==0||STEPS<32?1:min(PAIRS/REST(C,W),4)

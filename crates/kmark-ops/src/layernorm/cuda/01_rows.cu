@@ -7,8 +7,9 @@
 // kmark: let FEW = m*ROW<=sms*32768
 // kmark: let MID = m*ROW<=sms*131072
 // kmark: let LARGE = 2*m*ROW>8*l2&&ROW<=524288
-// kmark: let CUT = size>3?(memory.unaligned?ROW>32768:ROW%16>0&&ROW>=(FEW?32768:2048)):(memory.unaligned||ROW%8>0)&&ROW>(m<=sms?16384:8192)
-// kmark: let ACCESS = CUT?16:memory.unaligned?size:ROW%16==0?16:ROW%8==0?8:ROW%4==0?4:size
+// kmark: let TURNED = memory.unaligned&&ROW%16==0&&ROW>=128&&(ROW<=32768||max_cluster>1&&ROW<=524288)
+// kmark: let CUT = (ROW%16>0||memory.unaligned&&ROW>32768&&!TURNED)&&(size>3?ROW>=(FEW?32768:2048):(memory.unaligned||ROW%8>0)&&ROW>(m<=sms?16384:8192))
+// kmark: let ACCESS = CUT||TURNED?16:memory.unaligned?size:ROW%16==0?16:ROW%8==0?8:ROW%4==0?4:size
 // kmark: let FITS = ceil(ROW,ACCESS)
 // kmark: let LANES = FITS<=2?FITS:FITS<=4?4:FITS<=8||ACCESS==16&&ROW<=512?8:FITS<=16||ACCESS==16&&ROW<=1024?16:32
 // kmark: let WHOLE = ROW>2048||ROW>=1024&&m<=sms*4
@@ -18,12 +19,12 @@
 // kmark: let SHARE = ROW<=2048?16:ROW<=32768?(FEW?(ROW<=8192?16:32):ROW<8192||ROW==8192&&!MID?32:64):FEW||ROW<=131072&&(MID||ROW>65536)?64:128
 // kmark: let EARLY = SHARE<128&&(FEW||MID&&ROW>=8192)
 // kmark: let THREADS = WHOLE?min(1024,ceil(ROW,BLOCKS*SHARE*32)*32):128
-// kmark: let FIT = WHOLE?max(1,(CUT&&(size<4||ROW>32768)?640:1024)/THREADS):1
+// kmark: let FIT = WHOLE?max(1,(CUT&&size<4||(CUT||TURNED)&&ROW>32768?640:1024)/THREADS):1
 // kmark: let AHEAD = ROW>32768&&ROW<=524288&&!MID?8388608/ROW:0
 // kmark: kernel ln_rows grid=WHOLE?m*BLOCKS:ceil(m,THREADS/LANES*BATCH) block=THREADS cluster=BLOCKS
 #include "rows.cuh"
 
-using Rows = RowKernel<x_t, N, 1, THREADS, BLOCKS, LANES, BATCH, EARLY != 0, LARGE != 0, CUT != 0>;
+using Rows = RowKernel<x_t, N, 1, THREADS, BLOCKS, LANES, BATCH, EARLY != 0, LARGE != 0, start_of(CUT, TURNED)>;
 using L = Rows::Layout;
 
 KERNEL __launch_bounds__(THREADS, FIT) ln_rows(const __grid_constant__ Args a) {

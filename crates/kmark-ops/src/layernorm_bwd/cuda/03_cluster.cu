@@ -1,10 +1,10 @@
 // Long rows over clusters of blocks, read once: each block keeps its columns of a row in shared memory until the row's means
 // are known, and sums dw and dbias of them as it goes. See norm_bwd_cluster.cuh.
 // kmark: arch sm_90a
-// kmark: only dtype=bf16,f16,f32 memory=dense,strided
+// kmark: only dtype=bf16,f16,f32
 // kmark: constants n
 // kmark: let ROW = n*size
-// kmark: require ROW%16==0&&ROW>24576&&ROW<=524288
+// kmark: require ROW%16==0&&ROW>24576&&ROW<=(bias&&memory.unaligned?262144:524288)
 // kmark: let BLOCKS = min(16,(ROW<=65536?2:ROW<=131072?4:ROW<=262144?8:16)*(1+(bias&&size<4)))
 // kmark: let STAGE = ceil(ROW/16,BLOCKS)*32
 // kmark: let STAGES = min(6,(max_shared-12288)/STAGE)

@@ -3,8 +3,9 @@
 // kmark: only granularity=row
 // kmark: constants m,n
 // kmark: let V = 16/size
-// Whether every row begins at a vector and ends at one; else it may take one vector more.
-// kmark: let EVEN = n%V==0&&!memory.unaligned
+// Whether every row is whole vectors long; else it may take one vector more.
+// kmark: let EVEN = n%V==0
+// kmark: let BEHIND = EVEN&&memory.unaligned
 // kmark: let VECTORS = ceil(n,V)+!EVEN
 // kmark: let SHORT = VECTORS<=128&&m>2*sms
 // Vectors of a row to a thread, and rows.
@@ -37,7 +38,7 @@ KERNEL __launch_bounds__(THREADS) quantise(const __grid_constant__ Args a) {
 #pragma unroll
             for (int k = 0; k < U; k++) {
                 v[r][k] = {};
-                if (live && has(lane + k * TEAM)) v[r][k] = load_once<V, LARGE != 0>(row + (lane + k * TEAM) * V);
+                if (live && has(lane + k * TEAM)) v[r][k] = load_vector<V, BEHIND != 0, LARGE != 0>(row + (lane + k * TEAM) * V);
             }
         } else if constexpr (FITS) {
             In(row, live ? N : 0).get(v[r], lane, TEAM, x_t{});

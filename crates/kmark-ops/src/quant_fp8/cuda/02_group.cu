@@ -8,7 +8,8 @@
 // kmark: let LARGE = m*n*(size+1)>8*l2
 // kmark: let U = m*ACROSS*TEAM<=sms*1024?1:4
 // kmark: let THREADS = m*ACROSS*TEAM<=sms*256?128:256
-// kmark: let EVEN = n%V==0&&!memory.unaligned
+// kmark: let EVEN = n%V==0
+// kmark: let BEHIND = EVEN&&memory.unaligned
 // kmark: kernel quantise grid=ceil(ceil(m,U)*ACROSS,THREADS/TEAM) block=THREADS
 #include "fp8.cuh"
 
@@ -25,7 +26,7 @@ KERNEL __launch_bounds__(THREADS) quantise(const __grid_constant__ Args a) {
     if (inside) {
         const x_t* x = a.x.row(row) + i * V;
 #pragma unroll
-        for (int k = 0; k < U; k++) v[k][0] = load_once<V, LARGE != 0>(x + k * a.x.pitch);
+        for (int k = 0; k < U; k++) v[k][0] = load_vector<V, BEHIND != 0, LARGE != 0>(x + k * a.x.pitch);
     } else {
 #pragma unroll
         for (int k = 0; k < U; k++) {

@@ -3,7 +3,8 @@
 // kmark: constants m,n
 // kmark: let V = 16/size
 // kmark: let ACROSS = ceil(n,128)
-// kmark: let EVEN = n%V==0&&!memory.unaligned
+// kmark: let EVEN = n%V==0
+// kmark: let BEHIND = EVEN&&memory.unaligned
 // kmark: let LARGE = m*n*(size+1)>8*l2
 // kmark: kernel quantise grid=ceil(m,128)*ACROSS block=512
 #include "fp8.cuh"
@@ -21,7 +22,7 @@ KERNEL __launch_bounds__(512, 2) quantise(const __grid_constant__ Args a) {
     if (inside) {
         const x_t* x = a.x.row(row) + i * V;
 #pragma unroll
-        for (int k = 0; k < U; k++) v[k] = load_once<V, LARGE != 0>(x + k * STEP * a.x.pitch);
+        for (int k = 0; k < U; k++) v[k] = load_vector<V, BEHIND != 0, LARGE != 0>(x + k * STEP * a.x.pitch);
     } else {
 #pragma unroll
         for (int k = 0; k < U; k++) {

@@ -4,7 +4,7 @@
 // kmark: only granularity=row
 // kmark: constants n
 // kmark: let ROW = n*size
-// kmark: require ROW%16==0&&!memory.unaligned&&(ROW>65536||ROW>=16384&&m<=sms)
+// kmark: require ROW%16==0&&(!memory.unaligned||ROW<=2097152)&&(ROW>65536||ROW>=16384&&m<=sms)
 // kmark: let FEW = m*ROW<=sms*32768
 // kmark: let MID = m*ROW<=sms*131072
 // kmark: let LARGE = m*n*(size+1)>8*l2&&ROW<=524288
@@ -17,23 +17,26 @@
 #include "fp8.cuh"
 #include "rows.cuh"
 
-using Rows = RowKernel<x_t, N, 1, THREADS, BLOCKS, 32, 0, false, LARGE != 0>;
+using Rows = RowKernel<x_t, N, 1, THREADS, BLOCKS, 32, 0, false, LARGE != 0, start_of(false, MEMORY == MEMORY_unaligned)>;
 using L = Rows::Layout;
+constexpr int BEHIND = L::turned; // x is one element behind, q is not
 
 KERNEL __launch_bounds__(THREADS, FIT) quantise(const __grid_constant__ Args a) {
     auto load = [&](i64 row) {
-        Row<L, x_t> x(a.x.row(row));
+        Row<L, x_t> x;
+        if constexpr (BEHIND) L::each([&](int k, int column) { x.held[k] = load_behind<L::step, LARGE != 0>(a.x.row(row) + column + BEHIND); });
+        else x = Row<L, x_t>(a.x.row(row));
         Rows::fetch_later<AHEAD>(a.x, row);
         return x;
     };
     Rows::each(a.m, load, [&](Row<L, x_t>& x, i64 row, bool) {
         float amax[1] = {0.0f};
-        x.each([&](int k, int column) { amax[0] = largest_of(pack(x.at(k, column)), amax[0]); });
+        L::each([&](int k, int column) { amax[0] = largest_of(pack(x.at(k, column)), amax[0]); });
         team_all<Max, L::Team>(amax, 0.0f, 0);
         Scale s = scale_of<q_t, POW2>(amax[0], CLAMP);
         if (L::Team::lane() == 0) a.scale.ptr[row] = s.scale;
         x.convert_again();
         q_t* q = a.q.row(row);
-        x.each([&](int k, int column) { store_once<L::step>(q + column, quantised<q_t>(pack(x.at(k, column)), s.inverse)); });
+        L::each([&](int k, int column) { store_once<L::step>(q + column + BEHIND, quantised<q_t>(pack(x.at(k, column)), s.inverse)); });
     });
 }

@@ -1,7 +1,7 @@
 // Long rows over clusters of blocks, read once: each block keeps its columns of a row in shared memory until the row's mean is
 // known, and sums dw of them as it goes. See norm_bwd_cluster.cuh.
 // kmark: arch sm_90a
-// kmark: only dtype=bf16,f16,f32 memory=dense,strided
+// kmark: only dtype=bf16,f16,f32
 // kmark: constants n
 // kmark: let ROW = n*size
 // kmark: require ROW%16==0&&ROW>32768&&ROW<=524288

@@ -7,8 +7,9 @@
 // kmark: let FEW = m*ROW<=sms*32768
 // kmark: let MID = m*ROW<=sms*131072
 // kmark: let LARGE = 3*m*ROW>8*l2&&ROW<=524288
-// kmark: let CUT = size>3?(memory.unaligned?ROW>32768:ROW%16>0&&ROW>=(FEW?8192:2048)):(memory.unaligned||ROW%8>0)&&ROW>8192
-// kmark: let ACCESS = CUT?16:memory.unaligned?size:ROW%16==0?16:ROW%8==0?8:ROW%4==0?4:size
+// kmark: let TURNED = memory.unaligned&&ROW%16==0&&ROW>=128
+// kmark: let CUT = ROW%16>0&&(size>3?ROW>=(FEW?8192:2048):(memory.unaligned||ROW%8>0)&&ROW>8192)
+// kmark: let ACCESS = CUT||TURNED?16:memory.unaligned?size:ROW%16==0?16:ROW%8==0?8:ROW%4==0?4:size
 // kmark: let FITS = ceil(ROW,ACCESS)
 // kmark: let LANES = FITS<=2?FITS:FITS<=4?4:FITS<=8||ACCESS==16&&ROW*2<=512?8:FITS<=16||ACCESS==16&&ROW*2<=1024?16:32
 // kmark: let WHOLE = ROW>2048||ROW>=1024&&m<=sms
@@ -23,7 +24,7 @@
 // kmark: kernel dx_rows grid=WHOLE?m*BLOCKS:ceil(m,THREADS/LANES*BATCH) block=THREADS cluster=BLOCKS
 #include "rows.cuh"
 
-using Rows = RowKernel<x_t, N, 2, THREADS, BLOCKS, LANES, BATCH, false, LARGE != 0, CUT != 0>;
+using Rows = RowKernel<x_t, N, 2, THREADS, BLOCKS, LANES, BATCH, false, LARGE != 0, start_of(CUT, TURNED)>;
 using L = Rows::Layout;
 
 struct Held {
