@@ -58,18 +58,8 @@ fn every_oracle_and_kernel_computes_its_op() {
 /// Rows that start one element behind an aligned address and are whole vectors long: their first vector is unlike the others.
 #[test]
 fn rows_behind_an_aligned_address_are_turned() {
-    let ops = [
-        "rmsnorm",
-        "layernorm",
-        "add-rmsnorm",
-        "softmax",
-        "softmax-bwd",
-        "softmax-fwd-bwd",
-        "rmsnorm-bwd",
-        "layernorm-bwd",
-        "quant-fp8",
-    ];
-    let cases = ["--dtype", "bf16", "--set", "memory=unaligned", "--configs", "140x512,3x2176"];
+    let ops = ["rmsnorm", "add-rmsnorm", "softmax-bwd", "rmsnorm-bwd", "layernorm-bwd", "quant-fp8"];
+    let cases = ["--dtype", "bf16", "--set", "memory=unaligned", "--configs", "140x1536"];
     let args = [&["verify"], &ops[..], &cases, &["--impl", "cuda/*", "--device", "cuda", "--quiet", "--json"]].concat();
     let out = until_calm(None, || {
         on_standin(standin(), &args).env("KMARK_STANDIN_FLAGS", "-O0").output().expect("the binary runs")
