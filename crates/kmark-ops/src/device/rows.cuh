@@ -78,7 +78,8 @@ struct Layout {
         if constexpr (turned) {
             Pack<E, step> first = p;
             put_first(first, last);
-            if (k == 0) p.w[0] = column < 0 ? first.w[0] : p.w[0];
+#pragma unroll
+            for (int j = 0; k == 0 && j < (int)(sizeof(E) + 3) / 4; j++) p.w[j] = column < 0 ? first.w[j] : p.w[j];
             return;
         }
         if (whole(k, column)) return; // in all warps of a row but two

@@ -58,13 +58,16 @@ fn every_oracle_and_kernel_computes_its_op() {
 /// Rows that start one element behind an aligned address and are whole vectors long: their first vector is unlike the others.
 #[test]
 fn rows_behind_an_aligned_address_are_turned() {
-    let ops = ["rmsnorm", "add-rmsnorm", "softmax-bwd", "rmsnorm-bwd", "layernorm-bwd", "quant-fp8"];
-    let cases = ["--dtype", "bf16", "--set", "memory=unaligned", "--configs", "140x1536"];
-    let args = [&["verify"], &ops[..], &cases, &["--impl", "cuda/*", "--device", "cuda", "--quiet", "--json"]].concat();
-    let out = until_calm(None, || {
-        on_standin(standin(), &args).env("KMARK_STANDIN_FLAGS", "-O0").output().expect("the binary runs")
-    });
-    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stdout));
+    let bf16 = ["rmsnorm", "softmax-bwd", "rmsnorm-bwd", "layernorm-bwd", "quant-fp8", "--dtype", "bf16"];
+    let f64 = ["add-rmsnorm", "rmsnorm-bwd", "--dtype", "f64"];
+    for what in [&bf16[..], &f64] {
+        let cases = ["--set", "memory=unaligned", "--configs", "140x1536", "--impl", "cuda/*"];
+        let args = [&["verify"], what, &cases, &["--device", "cuda", "--quiet", "--json"]].concat();
+        let out = until_calm(None, || {
+            on_standin(standin(), &args).env("KMARK_STANDIN_FLAGS", "-O0").output().expect("the binary runs")
+        });
+        assert_eq!(out.status.code(), Some(0), "{}", text(&out.stdout));
+    }
 }
 
 /// Of some ops; the gate is one for all, and a real GPU is asked about all of `smoke`.
