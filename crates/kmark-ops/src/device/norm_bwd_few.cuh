@@ -1,10 +1,12 @@
 // Backward of RMSNorm and LayerNorm where there are few rows: blocks have some columns of all rows, so that they know
 // dw (and dbias) of those columns. What they miss are the sums over whole rows. Little work is done by one cluster of
-// blocks, which hold what they loaded and tell each other their parts of the sums. More of it takes two launches, of
-// which the first makes the sums; the second starts loading while the first is under way.
+// blocks, which hold what they loaded and tell each other their parts of the sums. As much as all blocks of the GPU hold
+// is one launch as well: they have some columns of some rows, and tell each other both kinds of sums through memory. More
+// of it takes two launches, of which the first makes the sums; the second starts loading while the first is under way.
 #pragma once
 #include "column_sums.cuh"
 #include "norm_gradient.cuh"
+#include "tell.cuh"
 
 // From Hopper on, a launch may let the next one start (with=overlap), which then waits for the end of it by itself.
 #if !defined(KMARK_EMULATE) && __CUDA_ARCH__ >= 900
@@ -117,19 +119,10 @@ template <bool centred, int sums> struct FewRows {
         T::put(a.dx.row(row), at, dx);
     }
 
-    // ---- One launch of one cluster: each block has `tiles` tiles side by side, each thread `rows` rows of them.
-    template <int blocks, int across, int threads, int rows, int tiles, class A> DEVICE void cluster(const A& a) {
-        using T = Tile<across, threads>;
-        static_assert(tiles == 1 || T::rows == 1, "tiles of several rows lie in one block each");
-        constexpr int lanes = across < 32 ? across : 32, warps = across / lanes, parts = blocks * warps;
-        if constexpr (blocks > 1) cluster_begin();
-        int rank = blocks > 1 ? cluster_rank() : 0;
-        auto tile = [&](int q) { return rank * tiles + q; };
-        auto row = [&](int r) { return r * T::rows + T::row(); };
-
-        Pack<w_t, wide> w[tiles];
-        Held held[rows * tiles][2];
-        RowNorm<centred> norm[rows];
+    // This thread's rows of its tiles; zeros for rows beyond the last.
+    template <class T, int rows, int tiles, int all, class A, class Q, class R>
+    DEVICE void take_all(const A& a, Q tile, R row, Pack<w_t, wide> (&w)[tiles], RowNorm<centred> (&norm)[rows],
+                         Held (&held)[all][2]) {
 #pragma unroll
         for (int q = 0; q < tiles; q++) w[q] = T::take(a.w.ptr, T::at(tile(q)));
 #pragma unroll
@@ -144,6 +137,22 @@ template <bool centred, int sums> struct FewRows {
             }
         }
         loads_first(held);
+    }
+
+    // ---- One launch of one cluster: each block has `tiles` tiles side by side, each thread `rows` rows of them.
+    template <int blocks, int across, int threads, int rows, int tiles, class A> DEVICE void cluster(const A& a) {
+        using T = Tile<across, threads>;
+        static_assert(tiles == 1 || T::rows == 1, "tiles of several rows lie in one block each");
+        constexpr int lanes = across < 32 ? across : 32, warps = across / lanes, parts = blocks * warps;
+        if constexpr (blocks > 1) cluster_begin();
+        int rank = blocks > 1 ? cluster_rank() : 0;
+        auto tile = [&](int q) { return rank * tiles + q; };
+        auto row = [&](int r) { return r * T::rows + T::row(); };
+
+        Pack<w_t, wide> w[tiles];
+        Held held[rows * tiles][2];
+        RowNorm<centred> norm[rows];
+        take_all<T>(a, tile, row, w, norm, held);
 
         acc_t of[rows][values];
 #pragma unroll
@@ -214,6 +223,103 @@ template <bool centred, int sums> struct FewRows {
                 }
             }
             if constexpr (lanes == 32) lanes_all<Add, 32>(of[r]);
+        }
+    }
+
+    // ---- One launch of many blocks: `beside` x `below` tiles, of which a thread has `rows` rows. Sums over rows and over
+    // columns both need other blocks, and neither needs the other: all parts are told first, then all are heard at once.
+    template <int side, int threads, int rows, int beside, int below, class A> DEVICE void told(const A& a) {
+        using T = Tile<side, threads>;
+        using Word = Told<acc_t>;
+        constexpr int lanes = side < 32 ? side : 32, group = up_to_pow2(below) < 32 ? up_to_pow2(below) : 32;
+        using Across = ToldSum<beside, lanes>;
+        using Down = ToldSum<below, group>;
+        // Blocks below each other have the same columns and finish `share` of them each, `group` threads to a column.
+        constexpr int share = (int)ceil_div(T::columns, below), pitch = sums * beside * T::columns;
+        constexpr int turns = below > 1 ? (int)ceil_div(sums * share * group, threads) : 0;
+        u32 launch = launch_begin(a.workspace);
+        int x = blockIdx.x % beside, y = blockIdx.x / beside;
+        auto row_here = [&](int r) { return r * T::rows + T::row(); };
+        auto row = [&](int r) { return y * rows * T::rows + row_here(r); };
+        Word* words = reinterpret_cast<Word*>(a.workspace + ceil_div(beside * below, 64) * 256);
+        auto of_row = [&](int r, int i) { return words + (r * values + i) * beside; };
+        auto of_column = [&](int s, int column) { return of_row(M, 0) + (s * beside + x) * T::columns + column; };
+
+        Pack<w_t, wide> w[1];
+        Held held[rows][2];
+        RowNorm<centred> norm[rows];
+        take_all<T>(a, [&](int) { return x; }, row, w, norm, held);
+
+        acc_t of[rows][values], sum[sums][T::accesses][step];
+#pragma unroll
+        for (int r = 0; r < rows; r++) {
+            of[r][0] = of[r][centred] = 0;
+            norm[r].add_to(of[r], unpack(held[r][0]), unpack(held[r][1]), unpack(w[0]));
+            lanes_all<Add, lanes>(of[r]);
+        }
+        if constexpr (side > lanes) exchange<T, 1, side / lanes>(of, 0, row_here);
+        clear<T>(sum);
+#pragma unroll
+        for (int r = 0; r < rows; r++) {
+            if (row(r) >= M) continue;
+#pragma unroll
+            for (int i = 0; i < values; i++)
+                if (T::lane() == 0) tell(of_row(row(r), i) + x, of[r][i], launch);
+            add_columns<T>(norm[r], held[r], sum);
+        }
+        if constexpr (below > 1) {
+            __shared__ __align__(16) acc_t all[(side < 32 ? threads / 32 : T::rows) * T::columns];
+#pragma unroll
+            for (int s = 0; s < sums; s++)
+                add_teams<typename T::Layout>(
+                    sum[s], all, [&](int column, acc_t v) { tell(of_column(s, column) + y * pitch, v, launch); });
+        } else {
+            T::put_sums(a, x, sum);
+        }
+
+        // Which of dw and dbias, and of which column; who is left over does the same as the last.
+        auto slot = [&](int t) { return min((t * threads + (int)threadIdx.x) / group, sums * share - 1); };
+        auto column = [&](int t) { return min(y * share + slot(t) % share, T::columns - 1); };
+        constexpr int first = rows * values * Across::each;
+        const Word* from[first + turns * Down::each];
+        acc_t heard[first + turns * Down::each];
+#pragma unroll
+        for (int i = 0; i < rows * values; i++)
+            Across::ask(from + i * Across::each, of_row(row(i / values) < M ? row(i / values) : 0, i % values), 1);
+#pragma unroll
+        for (int t = 0; t < turns; t++)
+            Down::ask(from + first + t * Down::each, of_column(slot(t) / share, column(t)), pitch);
+        hear(heard, from, launch);
+
+#pragma unroll
+        for (int r = 0; r < rows; r++) {
+            acc_t means[values];
+#pragma unroll
+            for (int i = 0; i < values; i++)
+                means[i] = Across::add(heard + (r * values + i) * Across::each) * (acc_t)(1.0 / N);
+            if (row(r) >= M) continue;
+            forget(held[r][0].w), forget(held[r][1].w); // they are converted now, not long before
+            auto dx = norm[r].gradient(unpack(held[r][0]), unpack(held[r][1]), unpack(w[0]), means, [](int, acc_t, acc_t) {});
+            T::put(a.dx.row(row(r)), T::at(x), dx);
+        }
+#pragma unroll
+        for (int t = 0; t < turns; t++) {
+            acc_t v = Down::add(heard + first + t * Down::each);
+            dw_t* to = a.dw.ptr;
+            if constexpr (sums > 1) to = slot(t) < share ? a.dw.ptr : a.dbias.ptr;
+            int at = x * T::columns + column(t);
+            if (threadIdx.x % group == 0 && at < N) to[at] = down<dw_t>(v);
+        }
+        launch_end(a.workspace, launch);
+    }
+    template <class T>
+    DEVICE void add_columns(const RowNorm<centred>& norm, const Held (&held)[2], acc_t (&sum)[sums][T::accesses][step]) {
+        auto x = unpack(held[0]), dout = unpack(held[1]);
+#pragma unroll
+        for (int i = 0; i < wide; i++) {
+            acc_t d = up(dout.v[i]);
+            sum[0][i / step][i % step] += d * norm.hat(x.v[i]);
+            if constexpr (sums > 1) sum[1][i / step][i % step] += d;
         }
     }
 

@@ -1,14 +1,18 @@
 // Products by Hopper's tensor cores: blocks in pairs that stay for the whole launch and go from tile to tile. A producer
 // thread copies operands into a ring of stages; what both blocks of a pair need, each copies half of for both. Two
 // warpgroups multiply, H times 64 rows each. The file says, by `let`, H, BN (columns of a tile), BK (128 bytes of k), STAGES,
-// CM and CN (blocks of a pair along m and n, 2 and 1 or 1 and 2), ACROSS_A and ACROSS_B (operands whose rows run across k),
-// PUT (columns that are stored at once) and SPLIT (see Work); its maps are a, b and d.
+// CM and CN (blocks of a cluster along a tile's rows and columns: 2 and 1, 1 and 2, 2 and 2, 4 and 1), ACROSS_A and ACROSS_B
+// (operands whose rows run across k), PUT (columns that are stored at once), SPLIT (see Work) and SWAP: whether a tile's rows are
+// columns of d, its columns rows of d; its maps are a, b and d.
 #pragma once
 #include "hopper/keep.cuh"
 #include "hopper/tma.cuh"
 #include "hopper/wgmma.cuh"
 
-constexpr int BM = 128 * H, PAIR = CM * CN, WGMMA_THREADS = 384;
+constexpr int BM = 64 * WG * H, PAIR = CM * CN, WGMMA_THREADS = 128 * (WG + 1);
+constexpr int SHARERS = CM + CN - 1; // blocks that copy into a stage of one
+constexpr int BELOW = ((1 << CM * CN) - 1) / ((1 << CN) - 1); // a block, and those below it
+constexpr bool ACROSS_ROWS = SWAP ? ACROSS_B : ACROSS_A, ACROSS_COLS = SWAP ? ACROSS_A : ACROSS_B;
 constexpr int A_BYTES = BM * 128, B_BYTES = BN * 128, STAGE_BYTES = A_BYTES + B_BYTES;
 constexpr int PUT_LINE = PUT * sizeof(d_t), PUT_BYTES = 16 * PUT_LINE;
 
@@ -35,7 +39,7 @@ DEVICE void product_begin(const ProductShared& s, const Maps& maps) {
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
             barrier_init(s.full + i, 1);
-            barrier_init(s.empty + i, 2 * PAIR); // both warpgroups of both blocks
+            barrier_init(s.empty + i, WG * SHARERS);
         }
         barrier_fence_init();
     }
@@ -72,7 +76,7 @@ struct Work {
     __device__ __forceinline__ Piece piece(int t, int part, int parts, int after) const {
         constexpr int SIDE = 8;
         int band = t / (SIDE * cols), side = min(SIDE, rows - band * SIDE), rest = t - band * SIDE * cols;
-        int row = (band * SIDE + rest % side) * CM + (CM == 2 ? rank : 0), col = rest / side * CN + (CN == 2 ? rank : 0);
+        int row = (band * SIDE + rest % side) * CM + rank / CN, col = rest / side * CN + rank % CN;
         row = min(row * BM, last_row), col = min(col * BN, last_col);
         return Piece{row, col, steps * part / parts, steps * (part + 1) / parts, part, col, after};
     }
@@ -87,12 +91,12 @@ struct Work {
 };
 
 // ROWS vectors of an operand from `first` on, BK of k from `k` on. Where rows run across k, boxes hold 64 vectors.
-template <bool ACROSS, int ROWS, bool TO_ALL> DEVICE void copy_vectors(u8* to, const TensorMap& map, u64* barrier, int first, int k) {
+template <bool ACROSS, int ROWS, bool TO_ALL> DEVICE void copy_vectors(u8* to, const TensorMap& map, u64* barrier, int first, int k, u16 blocks) {
     constexpr int BOX = ACROSS ? 64 : ROWS;
     #pragma unroll
     for (int i = 0; i < ROWS; i += BOX) {
         int x = ACROSS ? first + i : k, y = ACROSS ? k : first + i;
-        if (TO_ALL) tma_load_to_all(to + i * 128, map, barrier, x, y, (1 << PAIR) - 1);
+        if (TO_ALL) tma_load_to_all(to + i * 128, map, barrier, x, y, blocks);
         else tma_load(to + i * 128, map, barrier, x, y);
     }
 }
@@ -105,9 +109,10 @@ DEVICE void produce(Ring<STAGES>& ring, const ProductShared& s, const Maps& maps
         barrier_wait(s.empty + ring.stage, ring.phase);
         barrier_expect(full, STAGE_BYTES);
         constexpr int A_ROWS = BM / CN, B_ROWS = BN / CM;
-        int part_a = CN == 2 ? rank * A_ROWS : 0, part_b = CM == 2 ? rank * B_ROWS : 0;
-        copy_vectors<ACROSS_A, A_ROWS, CN == 2>(a + part_a * 128, maps.a, full, piece.row + part_a, k * BK);
-        copy_vectors<ACROSS_B, B_ROWS, CM == 2>(b + part_b * 128, maps.b, full, piece.b_first + part_b, k * BK);
+        int part_a = rank % CN * A_ROWS, part_b = rank / CN * B_ROWS;
+        u16 beside = ((1 << CN) - 1) << (rank / CN * CN), below = BELOW << (rank % CN);
+        copy_vectors<ACROSS_ROWS, A_ROWS, (CN > 1)>(a + part_a * 128, SWAP ? maps.b : maps.a, full, piece.row + part_a, k * BK, beside);
+        copy_vectors<ACROSS_COLS, B_ROWS, (CM > 1)>(b + part_b * 128, SWAP ? maps.a : maps.b, full, piece.b_first + part_b, k * BK, below);
         ring.next();
     }
 }
@@ -115,7 +120,8 @@ DEVICE void produce(Ring<STAGES>& ring, const ProductShared& s, const Maps& maps
 // A stage may be overwritten, for all this warpgroup knows: said to every block that copies into it.
 DEVICE void release(const ProductShared& s, int stage) {
     int thread = threadIdx.x % 128;
-    if (thread < PAIR) barrier_arrive_at(s.empty + stage, thread);
+    int rank = cluster_rank(), beside = rank / CN * CN + thread, below = (rank / CN + thread - CN + 1) % CM * CN + rank % CN;
+    if (thread < SHARERS) barrier_arrive_at(s.empty + stage, SHARERS == PAIR ? thread : thread < CN ? beside : below);
 }
 
 // The product of a piece in registers; one warpgroup, `half` 0 or 1. While products of the first BESIDE steps run, beside(step) does
@@ -128,10 +134,10 @@ template <int BESIDE, class F> DEVICE void consume(float (&d)[BN / 2], Ring<STAG
     auto step = [&](int k) {
         barrier_wait(s.full + ring.stage, ring.phase);
         u8 *a = s.stages + ring.stage * STAGE_BYTES + half * 64 * 128, *b = s.stages + ring.stage * STAGE_BYTES + A_BYTES;
-        u64 of_a = ACROSS_A ? across_k(a, BK * 128) : along_k(a), of_b = ACROSS_B ? across_k(b, BK * 128) : along_k(b);
+        u64 of_a = ACROSS_ROWS ? across_k(a, BK * 128) : along_k(a), of_b = ACROSS_COLS ? across_k(b, BK * 128) : along_k(b);
         wgmma_fence();
         #pragma unroll
-        for (int i = 0; i < 4; i++) wgmma<a_t, ACROSS_A, ACROSS_B>(d, of_a + (ACROSS_A ? 128 : 2) * i, of_b + (ACROSS_B ? 128 : 2) * i, k || i);
+        for (int i = 0; i < 4; i++) wgmma<a_t, ACROSS_ROWS, ACROSS_COLS>(d, of_a + (ACROSS_ROWS ? 128 : 2) * i, of_b + (ACROSS_COLS ? 128 : 2) * i, k || i);
         wgmma_commit();
         wgmma_wait<1>();
         if (k > 0 && k <= again) release(s, before); // the products before these are done
@@ -159,9 +165,9 @@ struct Sums {
     float* at;
     u32* words;
     __device__ Sums(u8* workspace, const Work& work, int part, int half) {
-        int sender = ((work.pair % work.left() + part * work.left()) * PAIR + work.rank) * 2 + half;
+        int sender = ((work.pair % work.left() + part * work.left()) * PAIR + work.rank) * WG + half;
         words = (u32*)workspace + sender * SPLIT;
-        at = (float*)(workspace + work.pairs * PAIR * 2 * SPLIT * 4 + (i64)sender * SUM_BYTES) + threadIdx.x % 128 * 4;
+        at = (float*)(workspace + work.pairs * PAIR * WG * SPLIT * 4 + (i64)sender * SUM_BYTES) + threadIdx.x % 128 * 4;
     }
 };
 
@@ -206,15 +212,24 @@ DEVICE void add_sums(float (&v)[PUT / 2], u8* workspace, const Work& work, int p
     }
 }
 
+// Threads that store a box together.
+constexpr int PUTTERS = SWAP ? 128 : 32;
+static_assert(!SWAP || sizeof(d_t) == 2, "only 16-bit results are turned");
+DEVICE void putters_meet() {
+    if constexpr (SWAP) named_barrier(threadIdx.x / 128, 128);
+    else __syncwarp();
+}
+
 // A buffer of this warp, once nothing is copied from it any more. `all`: neither from the other, for which of them was used
-// last is not known.
+// last is not known. With SWAP a buffer is the warpgroup's: its lines are rows of d, of which every warp has 16 columns.
 DEVICE u8* put_buffer(const ProductShared& s, int half, int c, bool all) {
     int warp = threadIdx.x / 32 % 4;
-    if (threadIdx.x % 32 == 0) {
+    if (threadIdx.x % PUTTERS == 0) {
         if (all) tma_wait_read<0>();
         else tma_wait_read<1>();
     }
-    __syncwarp();
+    putters_meet();
+    if (SWAP) return s.out + (half * 2 + c % 2) * 4 * PUT_BYTES;
     return s.out + ((half * 4 + warp) * 2 + c % 2) * PUT_BYTES;
 }
 
@@ -223,15 +238,23 @@ DEVICE constexpr int put_col(int c) { return c * PUT < BN - PUT ? c * PUT : BN -
 
 // 16 rows of results, two to a register, into a warp's buffer: columns of 8 j are pairs[2 j] and, 8 rows below, pairs[2 j + 1].
 DEVICE void put_pairs(u8* buffer, const u32* pairs) {
-    int lane = threadIdx.x % 32;
-    #pragma unroll
-    for (int j = 0; j < PUT / 8; j += 2) stmatrix4(buffer + put_place(lane % 16, j + lane / 16), pairs[2 * j], pairs[2 * j + 1], pairs[2 * j + 2], pairs[2 * j + 3]);
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    if constexpr (SWAP) {
+        #pragma unroll
+        for (int j = 0; j < PUT / 8; j += 2) {
+            int line = (j + lane / 16) * 8 + lane % 8, piece = warp * 2 + lane / 8 % 2;
+            stmatrix4_turned(buffer + line * 128 + (piece ^ line % 8) * 16, pairs[2 * j], pairs[2 * j + 1], pairs[2 * j + 2], pairs[2 * j + 3]);
+        }
+    } else {
+        #pragma unroll
+        for (int j = 0; j < PUT / 8; j += 2) stmatrix4(buffer + put_place(lane % 16, j + lane / 16), pairs[2 * j], pairs[2 * j + 1], pairs[2 * j + 2], pairs[2 * j + 3]);
+    }
 }
 
 template <class P> DEVICE void put_box(u8* buffer, int c, P put) {
     fence_for_copies();
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) put(buffer, put_col(c), threadIdx.x / 32 % 4 * 16), tma_commit();
+    putters_meet();
+    if (threadIdx.x % PUTTERS == 0) put(buffer, put_col(c), SWAP ? 0 : threadIdx.x / 32 % 4 * 16), tma_commit();
 }
 
 // Results of N sums from column `first` on; `value(v, r, c)` makes a result of a sum.

@@ -27,7 +27,7 @@ pub const ENTRY: Entry = Entry {
         },
     ],
     oracle: oracle!("gemm"),
-    cuda: kernels!("gemm", "01_fma", "01_mma", "02_wgmma", "03_skinny", "04_fp8"; &CublasLt),
+    cuda: kernels!("gemm", "01_fma", "01_mma", "02_wgmma", "03_skinny", "04_fp8", "05_small"; &CublasLt),
     mutants: &[plain::MUTANTS],
 };
 

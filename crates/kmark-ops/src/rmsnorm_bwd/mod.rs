@@ -13,7 +13,7 @@ pub const ENTRY: Entry = Entry {
     op: &OP,
     cpu: &[&naive(&norm_bwd::RIGHT, norm_bwd::SOURCE), &vectorised(cpu::bind, text!("cpu.rs"))],
     oracle: oracle!("rmsnorm_bwd"),
-    cuda: kernels!("rmsnorm_bwd", "01_rows", "02_few", "03_cluster"),
+    cuda: kernels!("rmsnorm_bwd", "01_rows", "02_few", "03_cluster", "04_once"),
     mutants: &[norm_bwd::WRONG_DW, MUTANTS],
 };
 

@@ -94,3 +94,8 @@ DEVICE void stmatrix4(void* row, u32 a, u32 b, u32 c, u32 d) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared::cta.b16 [%0], {%1, %2, %3, %4};"
                  ::"r"(shared_address(row)), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
+// The same, turned: lane i gives the address of column i % 8 of matrix i / 8, whose 8 elements lie side by side.
+DEVICE void stmatrix4_turned(void* column, u32 a, u32 b, u32 c, u32 d) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared::cta.b16 [%0], {%1, %2, %3, %4};"
+                 ::"r"(shared_address(column)), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}

@@ -22,6 +22,8 @@
 // kmark: let BY = scale.block?32:16
 // kmark: let NARROW = least(W,32,192,BY,COST(1,W))
 // kmark: let BROAD = least(W,96,128,BY,COST(2,W)*(W==128?100:103))
+// kmark: let SWAP = 0
+// kmark: let WG = 2
 // kmark: let H = !LOW&&COST(2,BROAD)<=COST(1,NARROW)?2:1
 // kmark: let BN = H==2?BROAD:NARROW
 // kmark: let CM = H==1&&!LOW?2:1

@@ -7,6 +7,8 @@
 // kmark: let ACROSS_B = 0
 // kmark: let CM = (lengths.equal&&m%256==0)||(form.masked&&m>=1024)?2:1
 // kmark: let CN = 3-CM
+// kmark: let SWAP = 0
+// kmark: let WG = 2
 // kmark: let H = 1
 // kmark: let BK = 64
 // kmark: let BN = least(W,128,256,64,ceil(n,CN*W)*max(4*W,3*W+256))

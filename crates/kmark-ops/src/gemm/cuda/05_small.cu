@@ -1,0 +1,52 @@
+// Small products: tiles of 64 rows, or of 64 columns of the result (SWAP), by one warpgroup that multiplies and a ring of many stages, so
+// that all multiprocessors have a tile and much is under way to each. See product_tiles.cuh.
+// kmark: arch sm_90a
+// kmark: only dtype=bf16,f16
+// kmark: require ceil(m,64)*ceil(n,64)<=4*sms
+// kmark: let ACROSS_A = layout.tn+layout.tt
+// kmark: let ACROSS_B = layout.nn+layout.tn
+// kmark: let WG = 1
+// kmark: let H = 1
+// kmark: let BK = 64
+//
+// Clusters of kind K: two blocks one below the other, two side by side, four one below the other, four side by side, one block.
+// kmark: let DOWN(K) = K==0?2:K==2?4:1
+// kmark: let SIDE(K) = K==1?2:K==3?4:1
+// kmark: let ONCE(K) = K==4?sms:K>1?sms/4-sms/40:sms/2
+// kmark: let TILES(S,K,W) = ceil(S?n:m,64*DOWN(K))*ceil(S?m:n,W*SIDE(K))
+//
+// What they cost, in clocks, as in 02_wgmma; fitted to 53 times of 12 shapes on an H200: 3 % off in the mean.
+// kmark: let STEPS = ceil(k,64)
+// kmark: let LINE(PITCH) = PITCH%64==0?100:PITCH%32==0?136:PITCH%16==0?160:221
+// kmark: let LINE_A = ACROSS_A?100:LINE(a.pitch)
+// kmark: let LINE_B = ACROSS_B?100:LINE(b.pitch)
+// kmark: let CACHE(S,K,W,C) = (64/SIDE(K)*(S?LINE_B:LINE_A)+W/DOWN(K)*(S?LINE_A:LINE_B))*C*DOWN(K)*SIDE(K)/7300
+// kmark: let MULTIPLY(W) = max(7*W/4,W+114)
+// kmark: let STEP(X,Y) = 20+max(X,Y)+3*min(X,Y)/10
+// kmark: let TIME(S,K,W,C) = STEPS*STEP(CACHE(S,K,W,C),MULTIPLY(W))+(out.f32?4000:1500)
+// kmark: let ROUNDS(S,K,W) = TILES(S,K,W)/ONCE(K)*TIME(S,K,W,ONCE(K))
+// kmark: let COST(S,K,W) = ROUNDS(S,K,W)+(TILES(S,K,W)%ONCE(K)>0)*TIME(S,K,W,TILES(S,K,W)%ONCE(K))+8*W+170*(K==2||K==3)
+// kmark: let BY(S,K) = S&&ACROSS_A||!S&&ACROSS_B?64*DOWN(K):K==2?32:16
+// kmark: let WIDTH(S,K) = least(W,max(32,BY(S,K)),max(160,BY(S,K)),BY(S,K),COST(S,K,W))
+// Rows across k come by 64, so blocks side by side cannot share them.
+// kmark: let SHARES(S,K) = SIDE(K)==1||!(S?ACROSS_B:ACROSS_A)
+// kmark: let CHOICE = least(I,0,out.f32?4:9,1,SHARES(I/5,I%5)?COST(I/5,I%5,WIDTH(I/5,I%5)):1000000000)
+// kmark: let SWAP = CHOICE/5
+// kmark: let CM = DOWN(CHOICE%5)
+// kmark: let CN = SIDE(CHOICE%5)
+// kmark: let BN = WIDTH(SWAP,CHOICE%5)
+// kmark: let SPLIT = 1
+// kmark: let ALL = TILES(SWAP,CHOICE%5,BN)
+// kmark: let USED = ceil(ALL,ceil(ALL,ONCE(CHOICE%5)))
+// kmark: let LATE = !out.f32&&STEPS>=4
+//
+// kmark: let BYTES = out.f32?4:2
+// kmark: let PUT = out.f32||BN<64?32:64
+// kmark: let STAGES = min(14,(max_shared-17*1024-512)/((64+BN)*128))
+// kmark: map a = a box=ACROSS_A?64:BK,ACROSS_A?BK:SWAP?BN/CM:64/CN swizzle=128
+// kmark: map b = b box=ACROSS_B?64:BK,ACROSS_B?BK:SWAP?64/CN:BN/CM swizzle=128
+// kmark: map d = d box=SWAP?64:PUT,SWAP?PUT:16 swizzle=SWAP?128:PUT*BYTES
+// kmark: kernel gemm_small grid=USED*CM*CN block=256 cluster=CM*CN shared=STAGES*(64+BN)*128+17*1024
+#include "product_tiles.cuh"
+
+KERNEL __launch_bounds__(WGMMA_THREADS, 1) gemm_small(const __grid_constant__ Args a, const __grid_constant__ Maps maps) { multiply_tiles(a, maps); }
