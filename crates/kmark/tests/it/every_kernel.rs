@@ -60,8 +60,11 @@ fn every_oracle_and_kernel_computes_its_op() {
 fn rows_behind_an_aligned_address_are_turned() {
     let bf16 = ["rmsnorm", "softmax-bwd", "rmsnorm-bwd", "layernorm-bwd", "quant-fp8", "--dtype", "bf16"];
     let f64 = ["add-rmsnorm", "rmsnorm-bwd", "--dtype", "f64"];
-    for what in [&bf16[..], &f64] {
-        let cases = ["--set", "memory=unaligned", "--configs", "140x1536", "--impl", "cuda/*"];
+    let heads = ["rope", "--dtype", "bf16", "--set", "style=neox,interleaved", "--set", "form=inplace,out"];
+    let some = [&heads[..], &["--set", "rotary=32"]].concat();
+    let (rows, all) = ("140x1536", "2x33x9x3x64");
+    for (what, sizes) in [(&bf16[..], rows), (&f64[..], rows), (&heads[..], all), (&some[..], "1x97x7x2x80")] {
+        let cases = ["--set", "memory=unaligned", "--configs", sizes, "--impl", "cuda/*"];
         let args = [&["verify"], what, &cases, &["--device", "cuda", "--quiet", "--json"]].concat();
         let out = until_calm(None, || {
             on_standin(standin(), &args).env("KMARK_STANDIN_FLAGS", "-O0").output().expect("the binary runs")

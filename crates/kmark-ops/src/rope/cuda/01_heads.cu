@@ -1,17 +1,20 @@
 // A thread turns a vector of pairs of one head, both of its vectors under way together with cosines and sines, which
-// L1 has for the other heads. Heads of k count on from those of q. Where rows cannot be cut into
-// vectors, blocks take whole positions through shared memory instead, cut where memory is aligned.
+// L1 has for the other heads. Heads of k count on from those of q. Where rows cannot be cut into vectors, blocks take
+// whole positions through shared memory instead, cut where memory is aligned. Where all rows start one element behind
+// an aligned address, vectors begin one element earlier, and threads hand on the element that lies in another's.
 // kmark: constants b,s,hq,hk,d
 // kmark: let R = rotary==0?d:rotary
 // kmark: let HEADS = hq+(k.rows>0?hk:0)
 // Elements of a vector: as many as the pairs and the rows can be cut into; fewer in small cases, whose code is shorter.
-// kmark: let DIVIDES(W) = W*size<=16&&R/2%W==0&&d%W==0&&!memory.unaligned
+// kmark: let DIVIDES(W) = W*size<=16&&R/2%W==0&&d%W==0
 // kmark: let FIT = DIVIDES(8)?8:DIVIDES(4)?4:DIVIDES(2)?2:1
-// kmark: let V = b*s*HEADS*(R/2)<=sms*512?min(2,FIT):FIT
+// kmark: let SMALL = b*s*HEADS*(R/2)<=sms*512
+// kmark: let V = SMALL?min(memory.unaligned?1:2,FIT):FIT
 // Parts of a head: V pairs that are turned; behind them up to 2 V dimensions that are copied, unless it is in place.
 // kmark: let TURNED = R/2/V
 // kmark: let PARTS = TURNED+(form.out?ceil(d-R,2*V):0)
-// kmark: let STAGED = FIT*size<8&&!memory.strided&&b*s*HEADS*(R/2)>sms*512&&HEADS*d*size<=40000
+// kmark: let STAGED = FIT*size<8&&!memory.strided&&!SMALL&&HEADS*d*size<=40000
+// kmark: let BEHIND = !STAGED&&memory.unaligned&&V>1
 // kmark: let PLACES = max(1,16384/(HEADS*d*size))
 // kmark: let THREADS = !STAGED&&b*s*HEADS*PARTS<=sms*256?128:256
 // kmark: let LARGE = 2*b*s*HEADS*d*size>8*l2
@@ -49,6 +52,48 @@ template <class T> DEVICE T* head_at(const Tensor<T>& q, const Tensor<T>& k, i64
     return !K || head < HQ ? q.ptr + (place * HQ + head) * q_pitch : k.ptr + (place * HK + head - HQ) * k_pitch;
 }
 
+// ---- One element behind --------------------------------------------------------------------------------------------
+
+// Vectors of a head begin one element before their first. So the last of a thread's elements may lie in the first vector
+// of another thread: it is turned here and stored there.
+// Tensors start one element behind a multiple of 16 bytes; so each of these vectors lies at a multiple of its size.
+static_assert(!BEHIND || (MEMORY == MEMORY_unaligned && D % V == 0 && R / 2 % V == 0 && V * sizeof(q_t) <= 16));
+
+// The same pairs; `last` is the element that lies elsewhere, if this thread `gives` one.
+DEVICE void turn_behind(Pack<q_t, V> (&packs)[2], q_t& last, bool gives, const acc_t (&cos)[V], const acc_t (&sin)[V]) {
+    Vec<q_t, V> x[2] = {unpack(packs[0]), unpack(packs[1])};
+    auto turn_pair = [&](q_t& first, q_t& second, int j) {
+        acc_t x1 = up(first), x2 = up(second);
+        first = down<q_t>(x1 * cos[j] - x2 * sin[j]);
+        second = down<q_t>(x2 * cos[j] + x1 * sin[j]);
+    };
+    if constexpr (STYLE == STYLE_neox) {
+        // Of the head's last pair, the first member begins the second vector, and another head's element the first.
+        q_t other = x[0].v[0];
+        if (gives) x[0].v[0] = x[1].v[0], x[1].v[0] = last;
+#pragma unroll
+        for (int j = 0; j < V; j++) turn_pair(x[0].v[j], x[1].v[j], j);
+        if (gives) last = x[1].v[0], x[1].v[0] = x[0].v[0], x[0].v[0] = other;
+    } else {
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+            int at = 2 * j + 1;
+            q_t& second = j + 1 < V ? x[(at + 1) / V % 2].v[(at + 1) % V] : last;
+            turn_pair(x[at / V].v[at % V], second, j);
+        }
+    }
+    packs[0] = pack(x[0]), packs[1] = pack(x[1]);
+}
+
+// The same for a vector that begins one place earlier.
+DEVICE void move_on(acc_t (&to)[V], acc_t first) {
+#pragma unroll
+    for (int j = V - 1; j > 0; j--) to[j] = to[j - 1];
+    to[0] = first;
+}
+
+// ---- A thread's two vectors ----------------------------------------------------------------------------------------
+
 template <class In, class Out>
 DEVICE void rotate(const Args& a, const In& q, const In& k, const Out& q_out, const Out& k_out) {
     constexpr bool neox = STYLE == STYLE_neox, copies = PARTS > TURNED;
@@ -65,19 +110,55 @@ DEVICE void rotate(const Args& a, const In& q, const In& k, const Out& q_out, co
     bool two = turns || second < D;
     Pack<q_t, V> x[1][2] = {};
     const q_t* row = head_at(q, k, (i64)place, head);
-    load_here<LARGE != 0>(x[0][0], row + first);
-    if (two) load_here<LARGE != 0>(x[0][1], row + second);
+    load_here<LARGE != 0>(x[0][0], row + first - BEHIND);
+    if (two) load_here<LARGE != 0>(x[0][1], row + second - BEHIND);
+    // The last of its elements, if it lies in another thread's vector.
+    bool gives = BEHIND && (neox ? part == 0 : turns);
+    int last_at = neox ? (int)R - 1 : first + 2 * V - 1;
+    q_t last{};
+    if (gives) last = row[last_at];
     acc_t cos[V], sin[V];
     if (turns) {
         index position = B == 1 ? place : place % (index)S;
         table(cos, a.cos.row(position) + part * V);
         table(sin, a.sin.row(position) + part * V);
+        if constexpr (BEHIND && neox) {
+            int before = part > 0 ? part * V - 1 : (int)(R / 2) - 1;
+            move_on(cos, a.cos.at(position, before));
+            move_on(sin, a.sin.at(position, before));
+        }
     }
     loads_first(x);
-    if (turns) turn(x[0], cos, sin);
-    q_t* to = head_at(q_out, k_out, (i64)place, head);
-    store_pack(to + first, x[0][0]);
-    if (two) store_pack(to + second, x[0][1]);
+    if constexpr (!BEHIND) {
+        if (turns) turn(x[0], cos, sin);
+        q_t* to = head_at(q_out, k_out, (i64)place, head);
+        store_pack(to + first, x[0][0]);
+        if (two) store_pack(to + second, x[0][1]);
+    } else {
+        if (turns) turn_behind(x[0], last, gives, cos, sin);
+        q_t* to = head_at(q_out, k_out, (i64)place, head);
+        // Handed on by shared memory. In place, too, all is loaded before anything is stored.
+        __shared__ q_t handed[THREADS];
+        handed[threadIdx.x] = last;
+        __syncthreads();
+        // What ends the turned part of a head lies in the next head's first vector, or in the first that is copied. The next
+        // head is not the next in memory behind the last of q and of k, unless there is no k.
+        constexpr bool all = R == D;
+        constexpr u32 distance = neox ? TURNED : 1; // to the thread that stores it
+        bool takes = neox ? part == (all ? 0 : TURNED) : part <= TURNED && (all || part > 0);
+        bool taken = takes && threadIdx.x >= distance && !(all && K && part == 0 && (head == 0 || head == HQ));
+        if (taken) put_first(x[0][0], handed[threadIdx.x - distance]);
+        bool given = threadIdx.x + distance < THREADS && at + distance < UNITS;
+        if (neox || part + 1 == TURNED) given = given && (all ? !K || (head + 1 != HQ && head + 1 != HEADS) : copies);
+        if (gives && !given) to[last_at] = last;
+        // What nobody turns is stored as it was loaded, unless it lies before the tensor; the tensor's last is in no vector.
+        bool loaded = !takes && !(part == 0 && place == 0 && (head == 0 || head == HQ));
+        if (taken || loaded) store_pack(to + first - 1, x[0][0]);
+        else store_pieces<1>(to + first - 1, x[0][0]);
+        if (two) store_pack(to + second - 1, x[0][1]);
+        bool ends = copies && part + 1 == PARTS && place + 1 == B * S && (head + 1 == HQ || head + 1 == HEADS);
+        if (ends) to[D - 1] = row[D - 1];
+    }
 }
 
 // ---- Through shared memory -----------------------------------------------------------------------------------------
@@ -159,8 +240,10 @@ template <class A> DEVICE void by_form(const A& a) {
         if constexpr (STAGED) through_tile(a, q, k, q_out, k_out);
         else rotate(a, q, k, q_out, k_out);
     };
-    if constexpr (FORM == FORM_inplace) run(a.q, a.k, a.q, a.k);
-    else run(a.q, a.k, a.q_out, a.k_out);
+    if constexpr (FORM == FORM_inplace && K) run(a.q, a.k, a.q, a.k);
+    else if constexpr (FORM == FORM_inplace) run(a.q, a.q, a.q, a.q);
+    else if constexpr (K) run(a.q, a.k, a.q_out, a.k_out);
+    else run(a.q, a.q, a.q_out, a.q_out);
 }
 
 KERNEL __launch_bounds__(THREADS) rope(const __grid_constant__ Args a) { by_form(a); }
