@@ -6,6 +6,8 @@
 // Whether every row is whole vectors long; else it may take one vector more.
 // kmark: let EVEN = n%V==0
 // kmark: let BEHIND = EVEN&&memory.unaligned
+// Whether rows of q start at other places of a vector than those of x: q is always dense.
+// kmark: let SHIFTED = !EVEN&&!memory.dense
 // kmark: let VECTORS = ceil(n,V)+!EVEN
 // kmark: let SHORT = VECTORS<=128&&m>2*sms
 // Vectors of a row to a thread, and rows.
@@ -24,6 +26,27 @@ DEVICE bool has(int i) { return VECTORS == U * TEAM || i < VECTORS; }
 
 using In = Span<const x_t, V, int>;
 using Out = Span<q_t, V, int>;
+
+// Vectors `from` and on of a row of q, cut as x is, through shared memory: what is stored is cut where q is aligned.
+DEVICE void put_shifted(q_t* row, const In& x, const Pack<q_t, V> (&out)[U], int from, int lane) {
+    constexpr int chunk = U * TEAM * V, before = 8, wide = 8;
+    __shared__ alignas(8) u32 words[THREADS / TEAM][(before + chunk + 16) / 4];
+    u32* mine = words[SHORT ? threadIdx.x / TEAM : 0];
+    auto sync = [] { SHORT ? __syncwarp() : __syncthreads(); };
+    if (!FITS || ROWS > 1) sync();
+#pragma unroll
+    for (int k = 0; k < U; k++) *reinterpret_cast<Pack<q_t, V>*>(mine + (before + (lane + k * TEAM) * V) / 4) = out[k];
+    sync();
+    int column = from * V - x.lead, first = max(column, 0), end = min(column + chunk, x.end - x.lead);
+    Span<q_t, wide, int> q(row + first, end - first);
+    for (int i = lane; i < q.vectors(); i += TEAM) {
+        int at = before + first - column - q.lead + i * wide; // bytes; a vector lies in three words
+        Pack<q_t, wide> p;
+#pragma unroll
+        for (int j = 0; j < 2; j++) p.w[j] = (u32)(((u64)mine[at / 4 + j + 1] << 32 | mine[at / 4 + j]) >> at % 4 * 8);
+        q.put(i, p);
+    }
+}
 
 KERNEL __launch_bounds__(THREADS) quantise(const __grid_constant__ Args a) {
     int lane = SHORT ? threadIdx.x % TEAM : threadIdx.x;
@@ -84,10 +107,12 @@ KERNEL __launch_bounds__(THREADS) quantise(const __grid_constant__ Args a) {
         } else {
             In x(a.x.row(first + r), live ? N : 0);
             Out q(row, live ? N : 0, x.lead);
-            for (int i = lane; i < (FITS ? lane + 1 : x.vectors()); i += U * TEAM) {
-                if constexpr (!FITS) x.get(v[0], i, TEAM, x_t{});
+            int start = SHIFTED ? 0 : lane; // all threads of a team take part where shared memory does
+            for (int i = start; i < (FITS ? start + 1 : x.vectors()); i += U * TEAM) {
+                if constexpr (!FITS) x.get(v[0], SHIFTED ? i + lane : i, TEAM, x_t{});
                 scaled(out);
-                q.put(out, i, TEAM);
+                if constexpr (SHIFTED) put_shifted(row, x, out, i, lane);
+                else q.put(out, i, TEAM);
             }
         }
     }
