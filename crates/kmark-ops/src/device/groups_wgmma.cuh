@@ -11,7 +11,7 @@ struct GroupPiece : Piece {
 
 template <class A, class F> DEVICE void each_group_tile(const A& a, int rank, int steps, F body) {
     constexpr int SIDE = 8;
-    int cols = (int)((a.n + BN * CN - 1) / (BN * CN)), pairs = gridDim.x / PAIR, t = blockIdx.x / PAIR;
+    int cols = (int)((a.n + BN * CN - 1) / (BN * CN)), clusters = gridDim.x / CLUSTER, t = blockIdx.x / CLUSTER;
     // Tiles of `rows` row tiles, of which SIDE lie side by side; `at` counts from the first of them.
     auto visit = [&](int at, int rows, auto call) {
         int band = at / (SIDE * cols), side = min(SIDE, rows - band * SIDE), rest = at - band * SIDE * cols;
@@ -25,13 +25,13 @@ template <class A, class F> DEVICE void each_group_tile(const A& a, int rank, in
     if constexpr (FORM == FORM_masked) {
         for (int g = 0, before = 0; g < (int)a.g; g++) {
             int rows = (a.count.ptr[g] + BM * CM - 1) / (BM * CM);
-            for (; t < before + rows * cols; t += pairs)
+            for (; t < before + rows * cols; t += clusters)
                 visit(t - before, rows, [&](int row, int col) { piece(g * (int)a.m, row * BM, col, g); });
             before += rows * cols;
         }
     } else {
         int rows = (int)((a.a.rows + BM * CM - 1) / (BM * CM));
-        for (; t < rows * cols; t += pairs) {
+        for (; t < rows * cols; t += clusters) {
             visit(t, rows, [&](int row, int col) {
                 int group = a.group.ptr[(CM == 2 ? row - rank : row) * BM];
                 if (group >= 0) piece(0, row * BM, col, group);

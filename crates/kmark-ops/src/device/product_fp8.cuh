@@ -113,7 +113,7 @@ struct Stages {
         return used;
     }
     __device__ __forceinline__ static void release(u32 used) {
-        if (threadIdx.x % 128 < PAIR) asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(used) : "memory");
+        if (threadIdx.x % 128 < CLUSTER) asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(used) : "memory");
     }
 };
 

@@ -1,19 +1,21 @@
-// Products by Hopper's tensor cores: blocks in pairs that stay for the whole launch and go from tile to tile. A producer
-// thread copies operands into a ring of stages; what both blocks of a pair need, each copies half of for both. Two
-// warpgroups multiply, H times 64 rows each. The file says, by `let`, H, BN (columns of a tile), BK (128 bytes of k), STAGES,
-// CM and CN (blocks of a cluster along a tile's rows and columns: 2 and 1, 1 and 2, 2 and 2, 4 and 1), ACROSS_A and ACROSS_B
-// (operands whose rows run across k), PUT (columns that are stored at once), SPLIT (see Work) and SWAP: whether a tile's rows are
-// columns of d, its columns rows of d; its maps are a, b and d.
+// Products by Hopper's tensor cores: blocks in clusters that stay for the whole launch and go from tile to tile. A producer thread
+// copies operands into a ring of stages; what several blocks of a cluster need, each copies a share of for all. WG warpgroups
+// multiply, H times 64 rows each. The file says, by `let`, WG (1 or 2), H, BN (columns of a tile), BK (128 bytes of k), STAGES, CM and
+// CN (blocks of a cluster along a tile's rows and columns), ACROSS_A and ACROSS_B (operands whose rows run across k), PUT (columns
+// that are stored at once), SPLIT (see Work) and SWAP (whether a tile's rows are columns of d, and its columns rows of d); its maps
+// are a, b and d.
 #pragma once
 #include "hopper/keep.cuh"
 #include "hopper/tma.cuh"
 #include "hopper/wgmma.cuh"
 
-constexpr int BM = 64 * WG * H, PAIR = CM * CN, WGMMA_THREADS = 128 * (WG + 1);
+constexpr int BM = 64 * WG * H, CLUSTER = CM * CN, WGMMA_THREADS = 128 * (WG + 1);
 constexpr int SHARERS = CM + CN - 1; // blocks that copy into a stage of one
 constexpr int BELOW = ((1 << CM * CN) - 1) / ((1 << CN) - 1); // a block, and those below it
 constexpr bool ACROSS_ROWS = SWAP ? ACROSS_B : ACROSS_A, ACROSS_COLS = SWAP ? ACROSS_A : ACROSS_B;
 constexpr int A_BYTES = BM * 128, B_BYTES = BN * 128, STAGE_BYTES = A_BYTES + B_BYTES;
+// Vectors of either operand that a block copies for all that need them. Boxes are whole eights: the last may copy some once more.
+constexpr int A_SHARE = BM / CN, B_SHARE = (BN + 8 * CM - 1) / (8 * CM) * 8;
 constexpr int PUT_LINE = PUT * sizeof(d_t), PUT_BYTES = 16 * PUT_LINE;
 
 // Where a copy that swizzles lines of PUT_LINE bytes wants 16-byte piece `piece` of row r.
@@ -50,29 +52,29 @@ DEVICE void product_begin(const ProductShared& s, const Maps& maps) {
 struct Piece {
     int row, col, first, end, part;
     int b_first; // of the columns of b, where the tile's begin
-    int after;   // steps that this pair has to do after these, or STAGES if there may be more
+    int after;   // steps that this cluster has to do after these, or STAGES if there may be more
 };
 
 template <bool V> struct Bool { static constexpr bool value = V; };
 
-// Which pair works on which tile. Tiles are dealt out one by one, in rounds. Those that are left when no round is full are cut
+// Which cluster works on which tile. Tiles are dealt out one by one, in rounds. Those that are left when no round is full are cut
 // along k into SPLIT parts each.
 // A tile that would reach beyond the matrix begins earlier and computes some results again, with the same bits: copying rows that
 // are not there takes longer than copying others (384 x 2048 x 2048: 14.5 us on an H200, 10.1 without). Where only some tiles are
 // cut along k bits would differ, and where columns are, parts share them otherwise: such tiles stay where they are, as do columns
 // if the caller wants it.
 struct Work {
-    int rows, cols, steps, pairs, pair, rank, last_row, last_col;
+    int rows, cols, steps, clusters, cluster, rank, last_row, last_col;
     __device__ Work(i64 m, i64 n, i64 k, bool any_column = true) {
         rows = (int)((m + BM * CM - 1) / (BM * CM)), cols = (int)((n + BN * CN - 1) / (BN * CN)), steps = (int)((k + BK - 1) / BK);
-        pairs = gridDim.x / PAIR, pair = blockIdx.x / PAIR, rank = cluster_rank();
+        clusters = gridDim.x / CLUSTER, cluster = blockIdx.x / CLUSTER, rank = cluster_rank();
         last_row = m >= BM && (SPLIT == 1 || whole() == 0) ? (int)m - BM : 0x7fffffff;
         last_col = n >= BN && SPLIT == 1 && any_column ? (int)n - BN : 0x7fffffff;
     }
-    __device__ __forceinline__ int whole() const { return SPLIT > 1 ? rows * cols / pairs * pairs : rows * cols; }
+    __device__ __forceinline__ int whole() const { return SPLIT > 1 ? rows * cols / clusters * clusters : rows * cols; }
     __device__ __forceinline__ int left() const { return rows * cols - whole(); }
 
-    // Pairs that run together take SIDE rows of tiles side by side, so that what they read stays in the L2 cache.
+    // Clusters that run together take SIDE rows of tiles side by side, so that what they read stays in the L2 cache.
     __device__ __forceinline__ Piece piece(int t, int part, int parts, int after) const {
         constexpr int SIDE = 8;
         int band = t / (SIDE * cols), side = min(SIDE, rows - band * SIDE), rest = t - band * SIDE * cols;
@@ -82,11 +84,11 @@ struct Work {
     }
     // Calls body(piece, is it a part).
     template <class F> __device__ __forceinline__ void each_piece(F body) const {
-        int end = whole(), part = SPLIT > 1 && pair < left() * SPLIT ? pair / left() : -1;
+        int end = whole(), part = SPLIT > 1 && cluster < left() * SPLIT ? cluster / left() : -1;
         int of_part = part < 0 ? 0 : steps * (part + 1) / SPLIT - steps * part / SPLIT;
-        for (int t = pair; t < end; t += pairs) body(piece(t, 0, 1, (end - 1 - t) / pairs * steps + of_part), Bool<false>{});
+        for (int t = cluster; t < end; t += clusters) body(piece(t, 0, 1, (end - 1 - t) / clusters * steps + of_part), Bool<false>{});
         if constexpr (SPLIT > 1)
-            if (part >= 0) body(piece(end + pair % left(), part, SPLIT, 0), Bool<true>{});
+            if (part >= 0) body(piece(end + cluster % left(), part, SPLIT, 0), Bool<true>{});
     }
 };
 
@@ -107,12 +109,12 @@ DEVICE void produce(Ring<STAGES>& ring, const ProductShared& s, const Maps& maps
         u8 *a = s.stages + ring.stage * STAGE_BYTES, *b = a + A_BYTES;
         u64* full = s.full + ring.stage;
         barrier_wait(s.empty + ring.stage, ring.phase);
-        barrier_expect(full, STAGE_BYTES);
-        constexpr int A_ROWS = BM / CN, B_ROWS = BN / CM;
-        int part_a = rank % CN * A_ROWS, part_b = rank / CN * B_ROWS;
+        barrier_expect(full, (A_SHARE * CN + B_SHARE * CM) * 128);
+        int part_a = rank % CN * A_SHARE, part_b = rank / CN * B_SHARE;
+        if (B_SHARE * CM > BN) part_b = min(part_b, BN - B_SHARE);
         u16 beside = ((1 << CN) - 1) << (rank / CN * CN), below = BELOW << (rank % CN);
-        copy_vectors<ACROSS_ROWS, A_ROWS, (CN > 1)>(a + part_a * 128, SWAP ? maps.b : maps.a, full, piece.row + part_a, k * BK, beside);
-        copy_vectors<ACROSS_COLS, B_ROWS, (CM > 1)>(b + part_b * 128, SWAP ? maps.a : maps.b, full, piece.b_first + part_b, k * BK, below);
+        copy_vectors<ACROSS_ROWS, A_SHARE, (CN > 1)>(a + part_a * 128, SWAP ? maps.b : maps.a, full, piece.row + part_a, k * BK, beside);
+        copy_vectors<ACROSS_COLS, B_SHARE, (CM > 1)>(b + part_b * 128, SWAP ? maps.a : maps.b, full, piece.b_first + part_b, k * BK, below);
         ring.next();
     }
 }
@@ -121,7 +123,7 @@ DEVICE void produce(Ring<STAGES>& ring, const ProductShared& s, const Maps& maps
 DEVICE void release(const ProductShared& s, int stage) {
     int thread = threadIdx.x % 128;
     int rank = cluster_rank(), beside = rank / CN * CN + thread, below = (rank / CN + thread - CN + 1) % CM * CN + rank % CN;
-    if (thread < SHARERS) barrier_arrive_at(s.empty + stage, SHARERS == PAIR ? thread : thread < CN ? beside : below);
+    if (thread < SHARERS) barrier_arrive_at(s.empty + stage, SHARERS == CLUSTER ? thread : thread < CN ? beside : below);
 }
 
 // The product of a piece in registers; one warpgroup, `half` 0 or 1. While products of the first BESIDE steps run, beside(step) does
@@ -165,9 +167,9 @@ struct Sums {
     float* at;
     u32* words;
     __device__ Sums(u8* workspace, const Work& work, int part, int half) {
-        int sender = ((work.pair % work.left() + part * work.left()) * PAIR + work.rank) * WG + half;
+        int sender = ((work.cluster % work.left() + part * work.left()) * CLUSTER + work.rank) * WG + half;
         words = (u32*)workspace + sender * SPLIT;
-        at = (float*)(workspace + work.pairs * PAIR * WG * SPLIT * 4 + (i64)sender * SUM_BYTES) + threadIdx.x % 128 * 4;
+        at = (float*)(workspace + work.clusters * CLUSTER * WG * SPLIT * 4 + (i64)sender * SUM_BYTES) + threadIdx.x % 128 * 4;
     }
 };
 

@@ -39,10 +39,11 @@
 // kmark: let ROUNDS(S,K,W) = TILES(S,K,W)/ONCE(K)*(TIME(S,K,W,ONCE(K))+PUT_TIME)
 // kmark: let COST(S,K,W) = ROUNDS(S,K,W)+(REST(S,K,W)>0)*(CUT(S,K,W,PARTS(S,K,W))+PUT_TIME)+16*W
 // Parts of a tile store in boxes that divide its width: narrow ones cost a twentieth. Tiles of less than 256 columns read more for
-// the same work, and where power is the limit that costs clocks. Side by side, tiles that are not swapped cost
-// more than that; why is not known.
-// kmark: let SUM(S,K,W) = COST(S,K,W)*((PARTS(S,K,W)>1&&W%64>0?105:100)+3*(W<256&&TILES(S,K,W)>=2*ONCE(K))+8*(!S&&K==1)+2*(S||K>0))
-// kmark: let BY(S,K) = S&&ACROSS_A||!S&&ACROSS_B?64*DOWN(K):K==3?32:16
+// the same work, and where power is the limit that costs clocks. Side by side, tiles that are not swapped cost more than that, and so
+// do narrow ones by fours; why is not known.
+// kmark: let MORE(S,K,W) = 5*(PARTS(S,K,W)>1&&W%64>0)+3*(W<256&&TILES(S,K,W)>=2*ONCE(K))+8*(!S&&K==1)+15*(K>1&&W<80)+2*(S||K>0)
+// kmark: let SUM(S,K,W) = COST(S,K,W)*(100+MORE(S,K,W))
+// kmark: let BY(S,K) = S&&ACROSS_A||!S&&ACROSS_B?64*DOWN(K):16
 // kmark: let WIDTH(S,K) = least(W,max(64,BY(S,K)),256,BY(S,K),SUM(S,K,W))
 // kmark: let CHOICE = least(I,0,out.f32?3:7,1,SUM(I/4,I%4,WIDTH(I/4,I%4)))
 // kmark: let SWAP = CHOICE/4
@@ -59,11 +60,13 @@
 // kmark: let BYTES = out.f32?4:2
 // kmark: let PUT = min(128/BYTES,SPLIT==1||BN%64==0?64:BN%32==0?32:16)
 // kmark: let STAGES = min(8,(max_shared-33*1024-512)/((128+BN)*128))
-// kmark: map a = a box=ACROSS_A?64:BK,ACROSS_A?BK:SWAP?BN/CM:128/CN swizzle=128
-// kmark: map b = b box=ACROSS_B?64:BK,ACROSS_B?BK:SWAP?128/CN:BN/CM swizzle=128
+// kmark: map a = a box=ACROSS_A?64:BK,ACROSS_A?BK:SWAP?ceil(BN,8*CM)*8:128/CN swizzle=128
+// kmark: map b = b box=ACROSS_B?64:BK,ACROSS_B?BK:SWAP?128/CN:ceil(BN,8*CM)*8 swizzle=128
 // kmark: map d = d box=SWAP?64:PUT,SWAP?PUT:16 swizzle=SWAP?128:PUT*BYTES
 // kmark: workspace SPLIT>1?USED*CM*CN*2*(SPLIT*4+BN*256):0 zeroed
 // kmark: kernel gemm_wgmma grid=USED*CM*CN block=384 cluster=CM*CN shared=STAGES*(128+BN)*128+33*1024
 #include "product_tiles.cuh"
 
-KERNEL __launch_bounds__(WGMMA_THREADS, 1) gemm_wgmma(const __grid_constant__ Args a, const __grid_constant__ Maps maps) { multiply_tiles(a, maps); }
+KERNEL __launch_bounds__(WGMMA_THREADS, 1) gemm_wgmma(const __grid_constant__ Args a, const __grid_constant__ Maps maps) {
+    multiply_tiles(a, maps);
+}

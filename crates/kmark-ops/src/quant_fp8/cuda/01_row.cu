@@ -6,8 +6,8 @@
 // Whether every row is whole vectors long; else it may take one vector more.
 // kmark: let EVEN = n%V==0
 // kmark: let BEHIND = EVEN&&memory.unaligned
-// Whether rows of q start at other places of a vector than those of x: q is always dense.
-// kmark: let SHIFTED = !EVEN&&!memory.dense
+// Whether rows of q, which are always dense, start at other places of a vector than those of x, and are so long that this matters.
+// kmark: let SHIFTED = !EVEN&&!memory.dense&&(size<=2||n>2048)
 // kmark: let VECTORS = ceil(n,V)+!EVEN
 // kmark: let SHORT = VECTORS<=128&&m>2*sms
 // Vectors of a row to a thread, and rows.

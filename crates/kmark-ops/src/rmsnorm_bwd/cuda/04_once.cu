@@ -1,5 +1,5 @@
-// Tiles, up to 4 MB in one launch, of any number of rows: blocks tell each other their sums over rows and over columns. See
-// norm_bwd_few.cuh.
+// Up to 4 MB in one launch: a block has some columns of some rows, and blocks tell each other their sums over rows and over columns.
+// See norm_bwd_few.cuh.
 // kmark: arch sm_90a
 // kmark: constants m,n
 // kmark: let VECTORS = ceil(n*size,16)
@@ -10,7 +10,7 @@
 // kmark: let HELD = ceil(m,512/SIDE*ROOM)
 // kmark: let THREADS = ceil(ceil(m,HELD*ROOM)*SIDE,32)*32
 // kmark: let BELOW = ceil(m,HELD*(THREADS/SIDE))
-// kmark: require 3*m*n*size<=4194304&&BESIDE<=sms&&HELD<=4
+// kmark: require 3*m*n*size<=4194304&&BESIDE<=sms&&HELD<=4&&BELOW<=sms/2
 // kmark: workspace ceil(BESIDE*BELOW,64)*256+2*max(size,4)*BESIDE*(m+BELOW*SIDE*16/size) zeroed
 // kmark: kernel told grid=BESIDE*BELOW block=THREADS
 #include "norm_bwd_few.cuh"

@@ -13,7 +13,9 @@
 // Parts of a head: V pairs that are turned; behind them up to 2 V dimensions that are copied, unless it is in place.
 // kmark: let TURNED = R/2/V
 // kmark: let PARTS = TURNED+(form.out?ceil(d-R,2*V):0)
-// kmark: let STAGED = FIT*size<8&&!memory.strided&&!SMALL&&HEADS*d*size<=40000
+// Unaligned pairs of long elements that lie beside each other are better there, too.
+// kmark: let CROSSED = memory.unaligned&&style.interleaved&&size>2
+// kmark: let STAGED = (FIT*size<8||CROSSED)&&!memory.strided&&!SMALL&&HEADS*d*size<=40000
 // kmark: let BEHIND = !STAGED&&memory.unaligned&&V>1
 // kmark: let PLACES = max(1,16384/(HEADS*d*size))
 // kmark: let THREADS = !STAGED&&b*s*HEADS*PARTS<=sms*256?128:256
@@ -21,7 +23,7 @@
 // kmark: kernel rope grid=STAGED?ceil(b*s,PLACES):ceil(b*s*HEADS*PARTS,THREADS) block=THREADS
 #include "map.cuh"
 
-template <int W, class T> DEVICE void table(acc_t (&to)[W], const T* from) {
+template <int W, class T> DEVICE void table(acc_t* to, const T* from) {
     constexpr int step = W < lanes<T> ? W : lanes<T>;
 #pragma unroll
     for (int j = 0; j < W; j += step) {
@@ -97,6 +99,8 @@ DEVICE void move_on(acc_t (&to)[V], acc_t first) {
 template <class In, class Out>
 DEVICE void rotate(const Args& a, const In& q, const In& k, const Out& q_out, const Out& k_out) {
     constexpr bool neox = STYLE == STYLE_neox, copies = PARTS > TURNED;
+    // Whether a thread's vectors are half a head apart, so that those of a warp lie side by side.
+    constexpr bool apart = neox || (V > 1 && !BEHIND);
     constexpr i64 UNITS = B * S * HEADS * PARTS;
     using index = typename Choose<(UNITS < 1ll << 31), u32, u64>::type;
     index at = (index)blockIdx.x * THREADS + threadIdx.x;
@@ -105,8 +109,8 @@ DEVICE void rotate(const Args& a, const In& q, const In& k, const Out& q_out, co
     u32 rest = (u32)(at - place * (HEADS * PARTS)), head = rest / (u32)PARTS, part = rest % (u32)PARTS;
 
     bool turns = !copies || part < TURNED;
-    int first = !turns ? (int)(R + (part - TURNED) * 2 * V) : neox ? part * V : part * 2 * V;
-    int second = !turns || !neox ? first + V : first + (int)(R / 2);
+    int first = !turns ? (int)(R + (part - TURNED) * 2 * V) : part * (apart ? V : 2 * V);
+    int second = first + (turns && apart ? (int)(R / 2) : (int)V);
     bool two = turns || second < D;
     Pack<q_t, V> x[1][2] = {};
     const q_t* row = head_at(q, k, (i64)place, head);
@@ -120,8 +124,16 @@ DEVICE void rotate(const Args& a, const In& q, const In& k, const Out& q_out, co
     acc_t cos[V], sin[V];
     if (turns) {
         index position = B == 1 ? place : place % (index)S;
-        table(cos, a.cos.row(position) + part * V);
-        table(sin, a.sin.row(position) + part * V);
+        if constexpr (apart && !neox) {
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                table<V / 2>(cos + h * (V / 2), a.cos.row(position) + h * (R / 4) + part * (V / 2));
+                table<V / 2>(sin + h * (V / 2), a.sin.row(position) + h * (R / 4) + part * (V / 2));
+            }
+        } else {
+            table<V>(cos, a.cos.row(position) + part * V);
+            table<V>(sin, a.sin.row(position) + part * V);
+        }
         if constexpr (BEHIND && neox) {
             int before = part > 0 ? part * V - 1 : (int)(R / 2) - 1;
             move_on(cos, a.cos.at(position, before));
