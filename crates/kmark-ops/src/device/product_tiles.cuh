@@ -25,7 +25,8 @@ template <class A> DEVICE void multiply_tiles(const A& a, const Maps& maps) {
         Late<Place> late;
         auto put = [&](const Place& at, u8* from, int c, int r) {
             int row = at.row + half * 64 + r, col = at.col + c;
-            tma_store(maps.d, from, SWAP ? row : col, SWAP ? col : row);
+            if constexpr (DIRECT) store_box(a.d, from, SWAP ? col : row, SWAP ? row : col);
+            else tma_store(maps.d, from, SWAP ? row : col, SWAP ? col : row);
         };
         work.each_piece([&](const Piece& piece, auto is_part) {
             float d[BN / 2];

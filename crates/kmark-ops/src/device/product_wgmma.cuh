@@ -2,8 +2,8 @@
 // copies operands into a ring of stages; what several blocks of a cluster need, each copies a share of for all. WG warpgroups
 // multiply, H times 64 rows each. The file says, by `let`, WG (1 or 2), H, BN (columns of a tile), BK (128 bytes of k), STAGES, CM and
 // CN (blocks of a cluster along a tile's rows and columns), ACROSS_A and ACROSS_B (operands whose rows run across k), PUT (columns
-// that are stored at once), SPLIT (see Work) and SWAP (whether a tile's rows are columns of d, and its columns rows of d); its maps
-// are a, b and d.
+// that are stored at once), SPLIT (see Work), SWAP (whether a tile's rows are columns of d, and its columns rows of d) and
+// DIRECT (see store_box); its maps are a, b and d.
 #pragma once
 #include "hopper/keep.cuh"
 #include "hopper/tma.cuh"
@@ -254,9 +254,30 @@ DEVICE void put_pairs(u8* buffer, const u32* pairs) {
 }
 
 template <class P> DEVICE void put_box(u8* buffer, int c, P put) {
-    fence_for_copies();
+    if (!DIRECT) fence_for_copies();
     putters_meet();
-    if (threadIdx.x % PUTTERS == 0) put(buffer, put_col(c), SWAP ? 0 : threadIdx.x / 32 % 4 * 16), tma_commit();
+    if (DIRECT) put(buffer, put_col(c), SWAP ? 0 : threadIdx.x / 32 % 4 * 16);
+    else if (threadIdx.x % PUTTERS == 0) put(buffer, put_col(c), SWAP ? 0 : threadIdx.x / 32 % 4 * 16), tma_commit();
+}
+
+// A box from a buffer to the tensor, from `row` and `col` on, by the threads that store together: for rows that copies cannot store
+// to (DIRECT), since they do not begin at multiples of 16 bytes.
+template <class T> DEVICE void store_box(const T& to, const u8* buffer, int row, int col) {
+    constexpr int LINE = SWAP ? 128 : PUT_LINE, WORDS = LINE / 4, LINES = SWAP ? PUT : 16, EACH = 4 / sizeof(d_t);
+    #pragma unroll 4
+    for (int i = threadIdx.x % PUTTERS; i < LINES * WORDS; i += PUTTERS) {
+        int line = i / WORDS, word = i % WORDS, piece = word / 4, at = col + word * EACH;
+        if (row + line >= to.rows) continue;
+        Vec<d_t, EACH> v = load<EACH>((const d_t*)(buffer + (SWAP ? line * 128 + (piece ^ line % 8) * 16 : put_place(line, piece)) + word % 4 * 4));
+        d_t* p = to.row(row + line) + at;
+        if (at + EACH <= to.cols && (u64)p % 4 == 0) {
+            store<EACH>(p, v);
+        } else {
+            #pragma unroll
+            for (int e = 0; e < EACH; e++)
+                if (at + e < to.cols) p[e] = v.v[e];
+        }
+    }
 }
 
 // Results of N sums from column `first` on; `value(v, r, c)` makes a result of a sum.

@@ -1,12 +1,13 @@
 //! Product of two matrices in every orientation, with scales for 8-bit operands and a bias on request.
 //!
-//! The rungs on a GPU: `01_fma` for f32 and f64, `01_mma` for any other case, `02_wgmma` and `04_fp8` on Hopper where rows lie at
-//! multiples of 16 bytes, `05_small` there for small 16-bit products, `03_skinny` for up to 128 rows of a. On an H200
+//! The rungs on a GPU: `01_fma` for f32 and f64, `01_mma` for any other case, `02_wgmma` and `04_fp8` on Hopper where rows of a and b
+//! lie at multiples of 16 bytes, `05_small` there for small 16-bit products, `03_skinny` for up to 128 rows of a. On an H200
 //! (evidence/h200/products) the better of cuBLASLt and DeepGEMM is ahead of them in 16 bits by 1 % as a geometric mean over 36 products
-//! from 512 rows on (0.89 to 1.07 of its speed: behind at 1000x1000x1000, 8192x7168x16384, 8192x8192x28672, 512x7168x2048, ahead by 2
-//! to 7 % at 4096x4096x4096), by 3 % over 31 small and odd shapes (0.84 to 1.05: 600x5000x5000, 512x1024x4096, 3000x3000x3000 are the
-//! slowest; where k is no multiple of 32, rows do not begin at halves of cache lines), by up to 8 % where up to 64 rows meet weights
-//! (in 12 of 33 cases it is behind); by 1 to 3 % in large fp8 products with block scales, by 7 to 17 % in fp8 with one scale at
+//! from 512 rows on (0.86 to 1.04 of its speed: behind at 1000x1000x1000, 8192x8192x28672, 512x2112x7168, 512x7168x2048, ahead by 2 to
+//! 3 % at 4096x4096x4096), by 4 % over 31 small and odd shapes (0.83 to 1.04: 600x5000x5000, 3000x3000x3000, 320x2048x2048 are the
+//! slowest; where k is no multiple of 32, rows do not begin at halves of cache lines), by up to 9 % where up to 64 rows meet weights
+//! (in 13 of 33 cases it is behind), and behind by a factor of 1.9 to 9 where rows of d do not begin at multiples of 16 bytes
+//! (4100x4100x4104, 8192x50257x768); by 1 to 3 % in large fp8 products with block scales, by 7 to 17 % in fp8 with one scale at
 //! 512x4096x7168 and odd shapes. In fp8, `03_skinny` leads by 5 to 22 % for up to 32 rows (one of eight cases: 3 % behind) and by 31 %
 //! at 64x576x7168; with 64 rows and more weights it is 0 to 6 % behind with one scale, 14 to 18 % with block scales; with 128 rows 18
 //! to 52 %. cuBLAS without TF32 is ahead of `01_fma` by 13 % at 4096x4096x4096, by 21 to 25 % at 1000x1000x1000 (seen there, no record

@@ -9,6 +9,8 @@
 // kmark: let WG = 2
 // kmark: let H = 1
 // kmark: let BK = 64
+// kmark: let BYTES = out.f32?4:2
+// kmark: let DIRECT = d.pitch*BYTES%16>0
 //
 // Clusters of kind K: two blocks one below the other, two side by side, two by two, four one below the other. So many fit at once.
 // kmark: let DOWN(K) = K==3?4:K==1?1:2
@@ -32,7 +34,7 @@
 // kmark: let TIME(S,K,W,C) = STEPS*STEP(CACHE(S,K,W,C),MULTIPLY(W))
 // Tiles that are left are cut into parts if it pays. Parts wait for each other, so all must run at once: of clusters of two that many
 // do on every GPU, of four it depends on which multiprocessors a GPU has.
-// kmark: let PUT_TIME = out.f32?4000:700
+// kmark: let PUT_TIME = out.f32?4000:DIRECT?2500:700
 // kmark: let CUT(S,K,W,P) = TIME(S,K,W,REST(S,K,W)*P)/P+(P>1)*(5400+8*W*(P-1))
 // kmark: let FIT(S,K,W) = K>1||REST(S,K,W)==0||STEPS<32?1:min(ONCE(K)/REST(S,K,W),4)
 // kmark: let PARTS(S,K,W) = CUT(S,K,W,FIT(S,K,W))<CUT(S,K,W,1)?FIT(S,K,W):1
@@ -54,15 +56,14 @@
 // kmark: let SPLIT = PARTS(SWAP,KIND,BN)
 // kmark: let ALL = TILES(SWAP,KIND,BN)
 // kmark: let USED = SPLIT==1?ceil(ALL,ceil(ALL,ONCE(KIND))):ALL>=ONCE(KIND)?ONCE(KIND):ALL*SPLIT
-// Registers are scarce where a bias comes by rows.
-// kmark: let LATE = !out.f32&&STEPS>=4&&!(SWAP&&bias.yes&&BN>192)
+// Registers are scarce where a bias comes by rows, or results are stored by threads.
+// kmark: let LATE = !out.f32&&STEPS>=4&&!((SWAP||DIRECT)&&bias.yes&&BN>192)
 //
-// kmark: let BYTES = out.f32?4:2
 // kmark: let PUT = min(128/BYTES,SPLIT==1||BN%64==0?64:BN%32==0?32:16)
 // kmark: let STAGES = min(8,(max_shared-33*1024-512)/((128+BN)*128))
 // kmark: map a = a box=ACROSS_A?64:BK,ACROSS_A?BK:SWAP?ceil(BN,8*CM)*8:128/CN swizzle=128
 // kmark: map b = b box=ACROSS_B?64:BK,ACROSS_B?BK:SWAP?128/CN:ceil(BN,8*CM)*8 swizzle=128
-// kmark: map d = d box=SWAP?64:PUT,SWAP?PUT:16 swizzle=SWAP?128:PUT*BYTES
+// kmark: map d = d box=SWAP?64:PUT,SWAP?PUT:16 dims=DIRECT?64:n,DIRECT?1:m strides=DIRECT?64:d.pitch swizzle=SWAP?128:PUT*BYTES
 // kmark: workspace SPLIT>1?USED*CM*CN*2*(SPLIT*4+BN*256):0 zeroed
 // kmark: kernel gemm_wgmma grid=USED*CM*CN block=384 cluster=CM*CN shared=STAGES*(128+BN)*128+33*1024
 #include "product_tiles.cuh"

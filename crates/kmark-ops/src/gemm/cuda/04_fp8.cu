@@ -30,6 +30,7 @@
 // kmark: let CN = 3-CM
 //
 // kmark: let WIDTH = out.f32?4:2
+// kmark: let DIRECT = d.pitch*WIDTH%16>0
 // kmark: let WIDE = !scale.block||(H==1&&BN>=128&&BN%64==0)
 // kmark: let PUT = (BN==48?32:!WIDE||BN==32?64:128)/WIDTH
 // kmark: let SCALED = scale.block
@@ -42,7 +43,7 @@
 // kmark: let STAGES = (max_shared-OUT_BYTES-SCALE_BYTES-1536)/STAGE<8?4:8
 // kmark: map a = a box=128,128*H/CN swizzle=128
 // kmark: map b = b box=128,BN/CM swizzle=128
-// kmark: map d = d box=PUT,16 swizzle=PUT*WIDTH
+// kmark: map d = d box=PUT,16 dims=DIRECT?64:n,DIRECT?1:m strides=DIRECT?64:d.pitch swizzle=PUT*WIDTH
 // kmark: kernel gemm_fp8 grid=ceil(TILES(H,BN),ceil(TILES(H,BN),PAIRS))*2 block=384 cluster=2 shared=STAGES*STAGE+OUT_BYTES+SCALE_BYTES+1024
 #include "product_fp8.cuh"
 
@@ -82,7 +83,10 @@ KERNEL __launch_bounds__(WGMMA_THREADS, 1) gemm_fp8(const __grid_constant__ Args
                     if (BIAS && j < a.n) v += up(a.bias.ptr[j]);
                     return v;
                 };
-                put_tile(d[h], s, half, value, [&](u8* from, int c, int r) { tma_store(maps.d, from, col + c, row + h * 64 + r); });
+                put_tile(d[h], s, half, value, [&](u8* from, int c, int r) {
+                    if constexpr (DIRECT) store_box(a.d, from, row + h * 64 + r, col + c);
+                    else tma_store(maps.d, from, col + c, row + h * 64 + r);
+                });
             }
         });
         if (threadIdx.x % 32 == 0) tma_wait<0>();

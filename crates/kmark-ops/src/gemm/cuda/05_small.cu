@@ -8,6 +8,8 @@
 // kmark: let WG = 1
 // kmark: let H = 1
 // kmark: let BK = 64
+// kmark: let BYTES = out.f32?4:2
+// kmark: let DIRECT = d.pitch*BYTES%16>0
 //
 // Clusters of kind K: two blocks one below the other, two side by side, four one below the other, four side by side, one block.
 // kmark: let DOWN(K) = K==0?2:K==2?4:1
@@ -24,7 +26,7 @@
 // kmark: let CACHE(S,K,W,C) = (64/SIDE(K)*(S?LINE_B:LINE_A)+W/DOWN(K)*(S?LINE_A:LINE_B))*C*DOWN(K)*SIDE(K)/7200
 // kmark: let MULTIPLY(W) = max(11*W/6,24*W/25+111)
 // kmark: let STEP(X,Y) = 20+max(X,Y)+min(X,Y)/4
-// kmark: let TIME(S,K,W,C) = STEPS*STEP(CACHE(S,K,W,C),MULTIPLY(W))+(out.f32?4000:800)
+// kmark: let TIME(S,K,W,C) = STEPS*STEP(CACHE(S,K,W,C),MULTIPLY(W))+(out.f32?4000:DIRECT?2500:800)
 // kmark: let ROUNDS(S,K,W) = TILES(S,K,W)/ONCE(K)*TIME(S,K,W,ONCE(K))
 // kmark: let COST(S,K,W) = ROUNDS(S,K,W)+(TILES(S,K,W)%ONCE(K)>0)*TIME(S,K,W,TILES(S,K,W)%ONCE(K))+8*W+200*(K==2||K==3)
 // kmark: let BY(S,K) = S&&ACROSS_A||!S&&ACROSS_B?64*DOWN(K):16
@@ -41,12 +43,11 @@
 // kmark: let USED = ceil(ALL,ceil(ALL,ONCE(CHOICE%5)))
 // kmark: let LATE = !out.f32&&STEPS>=4
 //
-// kmark: let BYTES = out.f32?4:2
 // kmark: let PUT = out.f32||BN<64?32:64
 // kmark: let STAGES = min(14,(max_shared-17*1024-512)/((64+BN)*128))
 // kmark: map a = a box=ACROSS_A?64:BK,ACROSS_A?BK:SWAP?ceil(BN,8*CM)*8:64/CN swizzle=128
 // kmark: map b = b box=ACROSS_B?64:BK,ACROSS_B?BK:SWAP?64/CN:ceil(BN,8*CM)*8 swizzle=128
-// kmark: map d = d box=SWAP?64:PUT,SWAP?PUT:16 swizzle=SWAP?128:PUT*BYTES
+// kmark: map d = d box=SWAP?64:PUT,SWAP?PUT:16 dims=DIRECT?64:n,DIRECT?1:m strides=DIRECT?64:d.pitch swizzle=SWAP?128:PUT*BYTES
 // kmark: kernel gemm_small grid=USED*CM*CN block=256 cluster=CM*CN shared=STAGES*(64+BN)*128+17*1024
 #include "product_tiles.cuh"
 

@@ -9,6 +9,7 @@
 // kmark: let CN = 3-CM
 // kmark: let SWAP = 0
 // kmark: let WG = 2
+// kmark: let DIRECT = 0
 // kmark: let H = 1
 // kmark: let BK = 64
 // kmark: let BN = least(W,128,256,64,ceil(n,CN*W)*max(4*W,3*W+256))

@@ -8,6 +8,7 @@
 // kmark: let CN = 2
 // kmark: let SWAP = 0
 // kmark: let WG = 2
+// kmark: let DIRECT = 0
 // kmark: let H = (lengths.equal&&m%256==0)||(form.masked&&m>=1024)?2:1
 // Tiles of 128 rows are wider, so that shared memory keeps up with the tensor cores (8 ragged groups of up to 4096 rows, k = 2048:
 // 234 -> 219 us); where rows are few the weights are what takes long, and more stages keep more of them under way (32 groups of up
