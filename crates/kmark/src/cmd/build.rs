@@ -97,13 +97,25 @@ fn jobs(args: &BuildArgs, archs: &[String]) -> Result<Vec<Job>> {
     let patterns = &args.selection.impls;
     plan::check_patterns(patterns, &cases, Choice::Cuda(0))?;
     let users = plan::users(patterns, Choice::Cuda(0))?;
+    // Files that were named: why they refuse the first case, unless they take one.
+    let mut refused: Vec<(&str, Option<String>)> = users.iter().map(|u| (u.name(), Some(String::new()))).collect();
     for case in cases {
         let entry = kmark_ops::find(&case.op).expect("cases are made of known ops");
         let ours = entry.cuda.iter().copied().filter(|k| plan::wanted(patterns, k.name()));
         let all = ours.chain(users.iter().copied());
-        let claimed = all.filter(|k| !args.no_kernels && k.supports(entry.op, &case).is_ok());
+        let mut supports = |k: &dyn Impl| {
+            let claim = k.supports(entry.op, &case);
+            if let Some((_, why)) = refused.iter_mut().find(|(name, _)| *name == k.name()) {
+                match &claim {
+                    Ok(()) => *why = None,
+                    Err(e) => why.iter_mut().filter(|w| w.is_empty()).for_each(|w| w.clone_from(e)),
+                }
+            }
+            claim.is_ok()
+        };
+        let claimed: Vec<_> = all.filter(|k| !args.no_kernels && supports(*k)).collect();
         let oracle = (!args.no_oracles).then_some(None);
-        for kernel in oracle.into_iter().chain(claimed.map(Some)) {
+        for kernel in oracle.into_iter().chain(claimed.into_iter().map(Some)) {
             let file = kernel.map(kernel_file);
             if matches!(file, Some(None)) {
                 continue; // a library's function is compiled by its makers
@@ -125,7 +137,10 @@ fn jobs(args: &BuildArgs, archs: &[String]) -> Result<Vec<Job>> {
             }
         }
     }
-    Ok(jobs)
+    match refused.into_iter().find_map(|(name, why)| why.filter(|w| !w.is_empty()).map(|w| format!("{name}: {w}"))) {
+        Some(why) => Err(Error::usage(format!("{why}; it takes none of these cases"))),
+        None => Ok(jobs),
+    }
 }
 
 /// A kernel with each choice of its tuned values; itself, or the oracle, where there is nothing to choose.

@@ -35,10 +35,15 @@ bias = "yes"
 configs = ["4096x576x7168", "2048x2112x7168", "100x7168x4096", "16x4096x4096"]
 [[cases]]
 op = "gemm"
+dtype = "bf16"
+layout = "nt"
+configs = ["600x5000x5000", "640x4096x4096", "1000x1000x1000", "256x1024x1024", "2048x5001x5120"]
+[[cases]]
+op = "gemm"
 dtype = "f8e4m3"
 layout = "nt"
 scale = ["tensor", "block"]
-configs = ["4096x4096x4096", "2048x7168x2048", "48x4096x4096"]
+configs = ["4096x4096x4096", "2048x7168x2048", "48x4096x4096", "1001x1003x1008"]
 [[cases]]
 op = "grouped-gemm"
 dtype = ["bf16", "f8e4m3"]
@@ -98,6 +103,10 @@ op = "quant-fp8"
 dtype = ["bf16", "f32"]
 pow2 = ["no", "yes"]
 configs = ["16x262144", "512x262144"]
+[[cases]]
+op = ["rmsnorm-bwd", "layernorm-bwd"]
+dtype = "bf16"
+configs = ["300x1024", "150x4097"]
 [[cases]]
 op = ["rmsnorm", "layernorm", "add-rmsnorm", "softmax", "softmax-bwd", "softmax-fwd-bwd"]
 dtype = "f16"
@@ -160,7 +169,7 @@ fn every_kernel_compiles_for_every_architecture() {
         assert_eq!(out.status.code(), Some(0), "CUDA {cuda}: {}{}", text(&out.stdout), text(&out.stderr));
     };
     let for_hopper = ["--arch", "sm_90a", "--no-oracles"];
-    let rungs = ["--impl=cuda/01_rows", "--impl=cuda/02*", "--impl=cuda/03*", "--impl=cuda/04*"];
+    let rungs = ["--impl=cuda/01_rows", "--impl=cuda/02*", "--impl=cuda/03*", "--impl=cuda/04*", "--impl=cuda/05*"];
     compile(13, &[&[rows.as_str()][..], &rungs[..3]].concat(), &for_hopper);
     for cuda in [13, 12] {
         compile(cuda, &[&[forms.as_str()][..], &rungs].concat(), &for_hopper);

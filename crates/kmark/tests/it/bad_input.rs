@@ -122,6 +122,21 @@ fn json_suites_that_are_broken() {
 }
 
 #[test]
+fn kernel_files_that_take_no_case_say_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("mine.cu");
+    let good = crate::kernels::GOOD;
+    for (line, says) in [
+        ("let EPS = 1", "let EPS: the name has a meaning already; it takes none of these cases"),
+        ("require m<3", "needs m<3; it takes none of these cases"),
+    ] {
+        fs::write(&file, good.replacen("// kmark: ", &format!("// kmark: {line}\n// kmark: "), 1)).unwrap();
+        let mine = file.to_str().unwrap();
+        refused(&["build", "rmsnorm", "--dtype", "f32", "--configs", "5x17", "--arch", "sm_89", "--impl", mine], says);
+    }
+}
+
+#[test]
 fn output_folders_are_never_overwritten() {
     let dir = tempfile::tempdir().unwrap();
     let suite = small_suite(dir.path());
