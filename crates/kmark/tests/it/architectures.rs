@@ -37,13 +37,13 @@ configs = ["4096x576x7168", "2048x2112x7168", "100x7168x4096", "16x4096x4096"]
 op = "gemm"
 dtype = "bf16"
 layout = "nt"
-configs = ["600x5000x5000", "640x4096x4096", "1000x1000x1000", "256x1024x1024", "2048x5001x5120"]
+configs = ["600x5000x5000", "256x1024x1024", "2048x5001x5120"]
 [[cases]]
 op = "gemm"
 dtype = "f8e4m3"
 layout = "nt"
 scale = ["tensor", "block"]
-configs = ["4096x4096x4096", "2048x7168x2048", "48x4096x4096", "1001x1003x1008"]
+configs = ["4096x4096x4096", "2048x7168x2048", "48x4096x4096"]
 [[cases]]
 op = "grouped-gemm"
 dtype = ["bf16", "f8e4m3"]
@@ -104,10 +104,6 @@ dtype = ["bf16", "f32"]
 pow2 = ["no", "yes"]
 configs = ["16x262144", "512x262144"]
 [[cases]]
-op = ["rmsnorm-bwd", "layernorm-bwd"]
-dtype = "bf16"
-configs = ["300x1024", "150x4097"]
-[[cases]]
 op = ["rmsnorm", "layernorm", "add-rmsnorm", "softmax", "softmax-bwd", "softmax-fwd-bwd"]
 dtype = "f16"
 configs = ["16x262144", "512x262144", "2000x50000", "65536x8192"]
@@ -143,7 +139,7 @@ configs = ["2000x50000"]
 op = "layernorm-bwd"
 dtype = "f16"
 bias = "yes"
-configs = ["512x262144"]
+configs = ["512x262144", "150x4097"]
 "#;
 
 /// Without errors or warnings, and for Ampere and Hopper without spills: every kernel; oracles in one dtype, and for the
@@ -170,7 +166,7 @@ fn every_kernel_compiles_for_every_architecture() {
     };
     let for_hopper = ["--arch", "sm_90a", "--no-oracles"];
     let rungs = ["--impl=cuda/01_rows", "--impl=cuda/02*", "--impl=cuda/03*", "--impl=cuda/04*", "--impl=cuda/05*"];
-    compile(13, &[&[rows.as_str()][..], &rungs[..3]].concat(), &for_hopper);
+    compile(13, &[&[rows.as_str()][..], &rungs[..4]].concat(), &for_hopper);
     for cuda in [13, 12] {
         compile(cuda, &[&[forms.as_str()][..], &rungs].concat(), &for_hopper);
         compile(cuda, &["gemm", "--set", "layout=nt", "--dtype", "bf16", "--impl", example], &for_hopper);
