@@ -13,7 +13,7 @@ fn evidence_is_of_right_answers_without_spills_and_what_lacks_it_is_named() {
     let (mut seen, mut choices) = (HashSet::new(), HashSet::new());
     for gpu in std::fs::read_dir(&folder).expect("evidence/ is there") {
         let gpu = gpu.expect("it can be read").path();
-        let runs = ["products", "attention", "memory", "layouts"]
+        let runs = ["products", "attention", "memory", "layouts", "graphs"]
             .map(|name| std::fs::read_dir(gpu.join(name)).into_iter().flatten().flatten());
         let records = runs.into_iter().flatten().map(|run| run.path().join("records.jsonl"));
         let paths = records.chain([gpu.join("smoke.jsonl")]);
