@@ -2,146 +2,214 @@
 // sum dw (and dbias) of their columns as they go; a last kernel adds the blocks' sums. Rows that are too long for that
 // get dx and the sums from two kernels that read them twice.
 #pragma once
+#include "alike.cuh"
 #include "column_sums.cuh"
 #include "mma.cuh"
 #include "norm_gradient.cuh"
 
-// `sums`: 1 for dw alone, 2 with dbias. `walks`: whether rows are short enough for the first way.
-template <bool centred, int sums, bool walks> struct NormBwd {
+// How a team walks over rows: by vectors, of rows that have whole ones or start alike, or by elements.
+template <class T, bool alike, int step> struct Walks {
+    using By = Layout<T, N, step, true>;
+    DEVICE By like(const x_t*) { return By(); }
+};
+template <class T, int step> struct Walks<T, true, step> {
+    using By = Alike<T, N, step>;
+    DEVICE By like(const x_t* row) { return By(row); }
+};
+
+// `sums`: 1 for dw alone, 2 with dbias.
+template <bool centred, int sums> struct NormBwd {
     static constexpr i64 vectors = ceil_div(N * sizeof(x_t), 16);
-    // With sums of dbias there are no registers for rows that are turned, nor with the means of short ones; before Hopper, compilers
-    // find them for long ones alone.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-    static constexpr int shortest = 257;
-#else
-    static constexpr int shortest = centred ? 33 : 8;
-#endif
-    static constexpr bool turned = rows_behind<x_t>(MEMORY, N) && sums == 1 && vectors >= shortest;
-    static constexpr bool aligned = rows_aligned<x_t>(MEMORY, N) || turned;
-    static constexpr Start start = turned ? Start::behind : Start::aligned;
-    static constexpr int wide = 16 / sizeof(x_t), step = aligned ? wide : 1;
+    static constexpr int wide = 16 / sizeof(x_t);
+    static constexpr bool aligned = rows_aligned<x_t>(MEMORY, N);
     using P = Parts<sums, N>;
 
     // A row as one thread sees it.
     template <class L> struct Input : RowNorm<centred> {
         Row<L, x_t> x;
         Row<L, dout_t> dout;
-        x_t x_last; // of a row that is turned
-        dout_t dout_last;
 
-        // What copies of 16 bytes do not bring.
-        template <class A> __device__ __forceinline__ void beside(const A& a, i64 row) {
-            this->norm_of(a, row);
-            if (turned && L::Team::lane() == 0) x_last = a.x.row(row)[N - 1], dout_last = a.dout.row(row)[N - 1];
-        }
-        // mean(xh * g), and mean(g) if the norm is centred.
-        template <class W> __device__ __forceinline__ void means(acc_t (&of)[1 + centred], const W& w, int slot) const {
-            of[0] = of[centred] = 0;
-            L::template each_of<L::resident ? L::count : 2>([&](int k, int column) {
+        // Adds to the sums of xh * g and, if the norm is centred, of g. Calls each(f) with f(k, column) for every access.
+        template <class W, class F> __device__ __forceinline__ void add_all(acc_t (&of)[1 + centred], const W& w, F each) const {
+            each([&](int k, int column) {
                 if constexpr (L::resident && !W::resident) one_at_a_time();
                 this->add_to(of, x.at(k, column), dout.at(k, column), w.at(k, column)); // dout is 0 beyond the row
             });
-            team_all<Add, typename L::Team>(of, (acc_t)0, slot);
-#pragma unroll
-            for (int i = 0; i < 1 + centred; i++) of[i] /= (acc_t)N;
         }
-        // Access k of dx.
-        template <class W, class F> __device__ __forceinline__ Vec<dx_t, L::step>
-        dx_at(int k, int column, const W& w, const acc_t (&means)[1 + centred], F also) const {
+        template <class W, class F>
+        __device__ __forceinline__ auto dx_at(int k, int column, const W& w, const acc_t (&means)[1 + centred], F also) const {
             return this->gradient(x.at(k, column), dout.at(k, column), w.at(k, column), means, also);
         }
     };
-
-    // ---- Walking: blocks of 512 threads, as many to a row as it has vectors, or an equal part of that. Rows that are
-    // not aligned cannot be copied in 16 bytes; there the threads load them, and for longer rows all 512 do.
-    static constexpr int threads = 512;
-    static constexpr i64 shares = ceil_div(vectors, threads);
-    static constexpr i64 warps = aligned || shares == 1 ? ceil_div(ceil_div(vectors, shares), 32) : threads / 32;
-    using WalkTeam = Team<vectors <= 32 ? up_to_pow2(vectors) : (int)warps * 32, threads>;
-    using Walk = Layout<WalkTeam, N, step, true, start>;
-    static constexpr int count = Walk::count, blocks = shares == 1 ? 2 : 1; // blocks per multiprocessor
-    static constexpr int stages = aligned ? 6 / count : 1, stage_bytes = 2 * count * threads * 16; // 96 KB in all
-    // w stays in registers if sums and row leave room.
-    static constexpr i64 held_bytes = (i64)count * step * (sums * sizeof(acc_t) + 2 * sizeof(x_t) + sizeof(w_t));
-    static constexpr bool hold_w = held_bytes <= 4 * (blocks == 2 ? 28 : turned ? 56 : 64);
-
-    // This thread's part of x (which = 0) or dout (1) in a stage.
-    DEVICE u8* slot(u8* shared, int stage, int which, int k) {
-        return shared + stage * stage_bytes + ((which * count + k) * threads + (int)threadIdx.x) * 16;
-    }
-    // Starts copying a row into a stage; rows that do not exist become 0.
-    template <class A> DEVICE void fetch(const A& a, u8* shared, int stage, i64 row) {
-        bool exists = WalkTeam::index() < WalkTeam::rows && row < a.m;
-        Walk::each([&](int k, int column) {
-            copy_async16(slot(shared, stage, 0, k), a.x.row(exists ? row : 0) + column, exists);
-            copy_async16(slot(shared, stage, 1, k), a.dout.row(exists ? row : 0) + column, exists);
-        });
-    }
-    template <class E> DEVICE void fetched(Row<Walk, E>& row, u8* shared, int stage, int which, E last) {
-        Walk::each([&](int k, int column) {
-            auto v = load<step>(reinterpret_cast<const E*>(slot(shared, stage, which, k)));
+    template <class T> DEVICE void means_of(acc_t (&of)[1 + centred], int slot) {
+        team_all<Add, T>(of, (acc_t)0, slot);
 #pragma unroll
-            for (int i = 0; i < step; i++)
-                if (!Walk::has(k, column + i)) v.v[i] = E{}; // came from the gap behind the row
-            if (turned && k == 0 && column < 0) v.v[0] = last;
-            row.set(k, v);
-        });
+        for (int i = 0; i < 1 + centred; i++) of[i] *= (acc_t)(1.0 / N);
     }
 
-    template <class A> DEVICE void walk(const A& a) {
-        extern __shared__ __align__(16) u8 shared[];
-        acc_t sum[sums][count][step];
-#pragma unroll
-        for (int k = 0; k < sums * count * step; k++) sum[k / (count * step)][k / step % count][k % step] = 0;
-        Weights<Walk, w_t, hold_w> w(a.w.ptr);
-        i64 first = (i64)blockIdx.x * WalkTeam::rows, stride = (i64)gridDim.x * WalkTeam::rows;
-        auto some = [&](i64 row) { return row < a.m ? row : a.m - 1; };
-        Input<Walk> now, next;
-        if constexpr (aligned) {
-#pragma unroll
-            for (int stage = 0; stage < stages; stage++)
-                fetch(a, shared, stage, first + stage * stride + WalkTeam::index()), copy_commit();
-            next.beside(a, some(first + WalkTeam::index()));
-        }
-        for (int stage = 0, turn = 0; first < a.m; first += stride, turn ^= 1) {
-            i64 row = first + WalkTeam::index();
-            if constexpr (aligned) {
-                copy_wait<stages - 1>();
-                fetched(now.x, shared, stage, 0, next.x_last);
-                fetched(now.dout, shared, stage, 1, next.dout_last);
-                now.mean = next.mean, now.r = next.r;
-                next.beside(a, some(row + stride));
-            } else {
-                now.x = Row<Walk, x_t>(a.x.row(some(row)));
-                now.dout = Row<Walk, dout_t>(a.dout.row(some(row)));
-                now.norm_of(a, some(row));
-            }
-            acc_t means[1 + centred];
-            now.means(means, w, turn);
-            if constexpr (aligned) { // the stage has been read
-                fetch(a, shared, stage, row + stages * stride), copy_commit();
-                stage = stage + 1 < stages ? stage + 1 : 0;
-            }
-            now.x.convert_again();
-            now.dout.convert_again();
-            if (WalkTeam::index() >= WalkTeam::rows || row >= a.m) continue;
-            Walk::each([&](int k, int column) {
-                auto dx = now.dx_at(k, column, w, means, [&](int i, acc_t d, acc_t xh) {
-                    sum[0][k][i] += d * xh;
-                    if constexpr (sums > 1) sum[1][k][i] += d;
+    // ---- Walking: rows of `across` threads each, which hold what they sum of their columns; copies of 16 bytes bring the next
+    // rows. `blocks`: per multiprocessor; `every`: rows that are so many apart start alike. Rows that are not whole vectors are walked over with those that start alike, short ones (and the
+    // longest before Hopper) by elements.
+    template <int across, int threads, int blocks, int stages, int every> struct Walking {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+        static constexpr bool hopper = false;
+#else
+        static constexpr bool hopper = true;
+#endif
+        static constexpr bool whole = aligned && N % wide == 0, alike = !whole && vectors >= 32 && (hopper || vectors <= 1536);
+        static constexpr bool copied = aligned || alike;
+        using T = Team<across, threads>;
+        using How = Walks<T, alike, copied ? wide : 1>;
+        using Walk = typename How::By;
+        static constexpr int step = Walk::step, count = Walk::count;
+        static constexpr int stage_bytes = 2 * (int)ceil_div(vectors, across) * threads * 16;
+        // w stays in registers if sums and row leave room, else in shared memory; before Hopper, compilers find less of it.
+        static constexpr int registers = 65536 / (threads * blocks);
+        static constexpr int room = (hopper && registers > 96 ? registers / 2 : registers * 2 / 5) -
+            (alike ? registers / (hopper ? 16 : 8) : centred && vectors % across != 0 ? 6 : 0); // addresses, conditions
+        static constexpr i64 held_bytes = (i64)count * step * (sums * sizeof(acc_t) + 2 * sizeof(x_t) + sizeof(w_t));
+        static constexpr bool hold_w = held_bytes <= 4 * room;
+
+        struct W {
+            static constexpr bool resident = hold_w;
+            using Place = Pack<w_t, step>;
+            Place held[hold_w ? count : 1];
+            Place* own; // of this thread in shared memory, behind the stages
+
+            template <class F> __device__ __forceinline__ void load(const w_t* row, u8* shared, F each) {
+                own = reinterpret_cast<Place*>(shared + stages * stage_bytes) + threadIdx.x;
+                each([&](int k, int column) {
+                    Place w;
+                    if constexpr (alike) w = Walk::beside(row, column);
+                    else w = Walk::take(row, k, column);
+                    if constexpr (hold_w) held[k] = w;
+                    else own[k * threads] = w;
                 });
-                Walk::put(a.dx.row(row), k, column, dx);
+            }
+            __device__ __forceinline__ Vec<w_t, step> at(int k, int) const { return unpack(hold_w ? held[hold_w ? k : 0] : own[k * threads]); }
+        };
+        // What a thread knows of a row beside its vectors: an element at an end, if one is its own.
+        struct Beside : RowNorm<centred> {
+            Vec<x_t, 1> x;
+            Vec<dout_t, 1> dout;
+
+            template <class A> __device__ __forceinline__ void of(const A& a, int row, int end) {
+                this->norm_of(a, row);
+                if (alike && end >= 0) x.v[0] = a.x.row(row)[end], dout.v[0] = a.dout.row(row)[end];
+            }
+        };
+
+        // This thread's part of x (which = 0) or dout (1) in the stage that is so many bytes behind the first.
+        DEVICE u8* slot(u8* shared, int stage, int which, int k) {
+            return shared + stage + ((which * count + k) * threads + (int)threadIdx.x) * 16;
+        }
+        // Starts copying a row into a stage. What is computed of rows that do not exist goes nowhere.
+        template <class A, class F> DEVICE void fetch(const A& a, u8* shared, int stage, int row, F each) {
+            bool exists = row < (int)a.m;
+            if (alike && !exists) return; // without registers for another address
+            const x_t* x = a.x.row(exists ? row : 0);
+            const dout_t* dout = a.dout.row(exists ? row : 0);
+            each([&](int k, int column) {
+                copy_async16(slot(shared, stage, 0, k), x + column, exists);
+                copy_async16(slot(shared, stage, 1, k), dout + column, exists);
             });
         }
-        if constexpr (aligned) copy_wait<0>();
-        acc_t* all = reinterpret_cast<acc_t*>(shared);
+        template <class E, class F> DEVICE void fetched(Row<Walk, E>& row, u8* shared, int stage, int which, F each) {
+            each([&](int k, int column) {
+                auto v = load<step>(reinterpret_cast<const E*>(slot(shared, stage, which, k)));
 #pragma unroll
-        for (int s = 0; s < sums; s++) put_part<Walk>(sum[s], P::at(a.workspace, blockIdx.x, s), all);
-        if (blockIdx.x == 0 && threadIdx.x == 0) P::count(a.workspace) = gridDim.x;
-    }
+                for (int i = 0; i < step; i++)
+                    if (!Walk::has(k, column + i)) v.v[i] = E{}; // came from the gap behind the row
+                row.set(k, v);
+            });
+        }
+
+        template <class A> DEVICE void walk(const A& a) {
+            extern __shared__ __align__(128) u8 shared[];
+            next_may_start();
+            acc_t sum[sums][count][step], end_sum[sums];
+#pragma unroll
+            for (int k = 0; k < sums * count * step; k++) sum[k / (count * step)][k / step % count][k % step] = 0;
+#pragma unroll
+            for (int s = 0; s < sums; s++) end_sum[s] = 0;
+            // `every` blocks have T::rows rows each of as many together.
+            int m = (int)a.m, first = (int)blockIdx.x / every * T::rows * every + blockIdx.x % every, stride = gridDim.x * T::rows;
+            int mine = T::index() * every, end = -1;
+            auto some = [&](int row) { return min(row, m - 1); };
+            const Walk like = How::like(a.x.row(some(first)));
+            if constexpr (alike) {
+                if (T::lane() >= across - 32) end = like.end(T::lane() - (across - 32));
+            }
+            auto each = [&](auto f) { like.each(f); };
+            W w;
+            if constexpr (!alike) w.load(a.w.ptr, shared, each);
+            Vec<w_t, 1> end_w{};
+            if (alike && end >= 0) end_w.v[0] = a.w.ptr[end];
+            Input<Walk> now;
+            Beside beside, next;
+            if constexpr (copied) {
+#pragma unroll
+                for (int stage = 0; stage < stages; stage++)
+                    fetch(a, shared, stage * stage_bytes, first + stage * stride + mine, each), copy_commit();
+            }
+            if constexpr (alike) w.load(a.w.ptr, shared, each); // their words are put together, which waits for them
+            if constexpr (copied) next.of(a, some(first + mine), end);
+            for (int stage = 0, turn = 0; first < m; first += stride, turn ^= 1) {
+                int row = first + mine;
+                if constexpr (copied) {
+                    copy_wait<stages - 1>();
+                    fetched(now.x, shared, stage, 0, each);
+                    fetched(now.dout, shared, stage, 1, each);
+                    beside = next;
+                    next.of(a, some(row + stride), end);
+                } else {
+                    now.x = Row<Walk, x_t>(a.x.row(some(row)));
+                    now.dout = Row<Walk, dout_t>(a.dout.row(some(row)));
+                    beside.norm_of(a, some(row));
+                }
+                now.mean = beside.mean, now.r = beside.r;
+                acc_t means[1 + centred];
+                means[0] = means[centred] = 0;
+                now.add_all(means, w, each);
+                if (alike && end >= 0) beside.add_to(means, beside.x, beside.dout, end_w);
+                means_of<T>(means, turn);
+                if constexpr (copied) { // the stage has been read
+                    fetch(a, shared, stage, row + stages * stride, each), copy_commit();
+                    stage = stage < (stages - 1) * stage_bytes ? stage + stage_bytes : 0;
+                }
+                if constexpr (sizeof(x_t) < sizeof(acc_t) && count * step > 8) {
+#pragma unroll
+                    for (int k = 0; k < count; k++) forget(now.x.held[k].w), forget(now.dout.held[k].w); // they are converted again
+                }
+                if (row >= m) continue;
+                each([&](int k, int column) {
+                    if constexpr (!hold_w) one_at_a_time();
+                    auto dx = now.dx_at(k, column, w, means, [&](int i, acc_t d, acc_t xh) {
+                        sum[0][k][i] += d * xh;
+                        if constexpr (sums > 1) sum[1][k][i] += d;
+                    });
+                    Walk::put(a.dx.row(row), k, column, dx);
+                });
+                if (alike && end >= 0) {
+                    auto dx = beside.gradient(beside.x, beside.dout, end_w, means, [&](int, acc_t d, acc_t xh) {
+                        end_sum[0] += d * xh;
+                        if constexpr (sums > 1) end_sum[1] += d;
+                    });
+                    a.dx.row(row)[end] = dx.v[0];
+                }
+            }
+            if constexpr (copied) copy_wait<0>();
+            acc_t* all = reinterpret_cast<acc_t*>(shared);
+#pragma unroll
+            for (int s = 0; s < sums; s++) put_part<Walk, !alike>(sum[s], each, end, end_sum[s], P::at(a.workspace, blockIdx.x, s), all);
+            if (blockIdx.x == 0 && threadIdx.x == 0) P::count(a.workspace) = gridDim.x;
+        }
+    };
 
     // ---- Two passes: a block for each row, then a block for some columns of some rows. Rows are not held.
-    using Long = Layout<Team<1024, 1024>, N, step, false, start>;
+    static constexpr bool turned = rows_behind<x_t>(MEMORY, N);
+    static constexpr int step = turned || aligned ? wide : 1;
+    using Long = Layout<Team<1024, 1024>, N, step, false, turned ? Start::behind : Start::aligned>;
 
     template <class A> DEVICE void row(const A& a) {
         Input<Long> now;
@@ -149,7 +217,9 @@ template <bool centred, int sums, bool walks> struct NormBwd {
         now.norm_of(a, blockIdx.x);
         Weights<Long, w_t, false> w(a.w.ptr);
         acc_t means[1 + centred];
-        now.means(means, w, 0);
+        means[0] = means[centred] = 0;
+        now.add_all(means, w, [](auto f) { Long::template each_of<2>(f); });
+        means_of<typename Long::Team>(means, 0);
         Long::each([&](int k, int column) {
             auto dx = now.dx_at(k, column, w, means, [](int, acc_t, acc_t) {});
             Long::put(a.dx.row(blockIdx.x), k, column, dx);

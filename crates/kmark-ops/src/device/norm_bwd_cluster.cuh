@@ -2,33 +2,32 @@
 // columns, so that it can sum dw (and dbias) of them in registers. Bulk copies bring the next rows meanwhile. What a block
 // knows of a row's means it tells the others one row ahead: while that is under way, it makes dx of the row before.
 #pragma once
+#include "alike.cuh"
 #include "column_sums.cuh"
 #include "hopper/bulk.cuh"
 #include "norm_gradient.cuh"
 
-// `sums`: 1 for dw alone, 2 with dbias. Rows start at multiples of 16 bytes, or one element behind, and have whole vectors of that
-// size.
+// `sums`: 1 for dw alone, 2 with dbias. Rows that are not whole vectors are walked over with those that start alike (alike.cuh).
 template <bool centred, int sums, int blocks, int stages> struct NormBwdCluster {
     static constexpr int values = 1 + centred, step = 16 / sizeof(x_t), warps = 16, threads = warps * 32;
-    static constexpr int vectors = (int)(N * sizeof(x_t) / 16), share = (int)ceil_div(vectors, blocks);
+    static constexpr bool alike = !rows_aligned<x_t>(MEMORY, N) || N % step != 0;
+    static constexpr int vectors = (int)(N / step), share = (int)ceil_div(vectors, blocks * 8) * 8; // copies of whole lines are faster
     static constexpr int count = (int)ceil_div(share, threads); // vectors of a row to a thread
     static constexpr bool hold_w = count * step * (int)(sums * sizeof(acc_t) + sizeof(w_t)) <= 256;
     static_assert(stages >= 3, "a row that is told of has been asked for in an earlier turn");
-    static constexpr bool turned = rows_behind<x_t>(MEMORY, N);
     using P = Parts<sums, N>;
-    using L = Layout<Team<threads, threads>, N, step, true, turned ? Start::behind : Start::aligned>;
+    using L = Alike<Team<threads, threads>, N, step>;
     using X = Pack<x_t, step>;
     using W = Pack<w_t, step>;
 
     struct Stage {
-        X x[share];
-        Pack<dout_t, step> dout[share];
+        X x[share + (alike ? 8 : 0)];
+        Pack<dout_t, step> dout[share + (alike ? 8 : 0)];
     };
-    // What is known of a row beside its vectors; its last elements where it is turned.
-    struct Beside {
-        RowNorm<centred> norm;
-        x_t x;
-        dout_t dout;
+    // What is known of a row beside its vectors: an element at an end, if it is this thread's.
+    struct Beside : RowNorm<centred> {
+        Vec<x_t, 1> x;
+        Vec<dout_t, 1> dout;
     };
     // Who tells of row i + 4 has heard of row i + 2 from all, and they told of that when they had heard of row i: its place is
     // free again.
@@ -46,23 +45,32 @@ template <bool centred, int sums, int blocks, int stages> struct NormBwdCluster 
         __device__ __forceinline__ int place_phase() const { return number / places % 2; }
     };
 
+    // Lines of memory come to lines of shared memory: by how many vectors a copy begins late.
+    template <class E> DEVICE int late(const E* from) { return alike ? (int)((u64)from / 16 % 8) : 0; }
+
     // One thread asks for the block's share of a row, once the one that was there has been read.
-    template <class A> DEVICE void ask(const A& a, Stage* ring, Shared& s, i64 row, Turn turn, int first, int mine) {
+    template <class A> DEVICE void ask(const A& a, Stage* ring, Shared& s, i64 row, Turn turn, int start, int mine) {
         if (threadIdx.x > 0 || row >= a.m) return;
         Stage& to = ring[turn.stage()];
         u64* full = &s.full[turn.stage()];
         if (turn.number >= stages) barrier_wait(&s.empty[turn.stage()], Turn{turn.number - stages}.stage_phase());
         barrier_expect(full, 32 * mine);
-        bulk_load(to.x, a.x.row(row) + first * step - turned, 16 * mine, full);
-        bulk_load(to.dout, a.dout.row(row) + first * step - turned, 16 * mine, full);
+        const x_t* x = a.x.row(row) + start;
+        const dout_t* dout = a.dout.row(row) + start;
+        bulk_load(to.x + late(x), x, 16 * mine, full);
+        bulk_load(to.dout + late(dout), dout, 16 * mine, full);
     }
 
-    // A thread has vectors threadIdx.x, threadIdx.x + threads, … of the block's `mine`.
-    template <class F> DEVICE void each(int mine, F f) {
+    // A thread has vectors threadIdx.x, threadIdx.x + threads, … of the block's `mine`; where all rows start alike as far as lines go, so
+    // many less than `shift` (alike.cuh).
+    template <class F> DEVICE void each(int mine, int shift, F f) {
+        constexpr bool shifted = alike && N * sizeof(x_t) % 128 == 0;
 #pragma unroll
         for (int k = 0; k < count; k++) {
-            int at = k * threads + threadIdx.x;
-            if ((k + 1) * threads <= share - (blocks - 1) || at < mine) f(k, at);
+            int place = k * threads + (int)threadIdx.x, at = place;
+            if constexpr (shifted) at -= k == 0 && place < shift ? shift - share : shift;
+            bool there = shifted ? place < share && at < mine : (k + 1) * threads <= share - 8 * blocks || at < mine;
+            if (there) f(k, at);
         }
     }
 
@@ -71,43 +79,50 @@ template <bool centred, int sums, int blocks, int stages> struct NormBwdCluster 
         __shared__ Shared s;
         Stage* ring = reinterpret_cast<Stage*>(bytes);
         int rank = cluster_rank(), warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-        int first = rank * share, mine = min(share, vectors - first);
         i64 row = blockIdx.x / blocks, stride = gridDim.x / blocks;
+        const L like = alike ? L(a.x.row(row)) : L();
+        int first = rank * share, mine = min(share, like.whole() - first);
+        int end = alike && rank == blocks - 1 && warp == warps - 1 ? like.end(lane) : -1; // the last block has least to do
         if (threadIdx.x == 0) {
             for (int i = 0; i < stages; i++) barrier_init(&s.full[i], 1), barrier_init(&s.empty[i], warps);
             for (int i = 0; i < places; i++) barrier_init(&s.told[i], 1);
             barrier_fence_init();
         }
         cluster_meet();
-        for (int i = 0; i < stages; i++) ask(a, ring, s, row + i * stride, Turn{i}, first, mine);
+        const int start = like.lead + first * step, shift = late(a.x.row(row) + start); // the block's first column
+        for (int i = 0; i < stages; i++) ask(a, ring, s, row + i * stride, Turn{i}, start, mine);
 
         acc_t sum[sums][count][step];
 #pragma unroll
         for (int k = 0; k < sums * count * step; k++) sum[k / (count * step)][k / step % count][k % step] = 0;
         W held[hold_w ? count : 1];
-        auto column = [&](int at) { return (first + at) * step - turned; };
+        acc_t end_sum[sums];
+#pragma unroll
+        for (int s = 0; s < sums; s++) end_sum[s] = 0;
+        auto column = [&](int at) { return start + at * step; };
         auto load_w = [&](int at) {
-            if constexpr (turned) return L::take_behind(a.w.ptr, column(at));
-            else return load_pack<step>(a.w.ptr + (i64)(first + at) * step);
+            if constexpr (alike) return L::beside(a.w.ptr, column(at));
+            else return load_pack<step>(a.w.ptr + column(at));
         };
-        if constexpr (hold_w) each(mine, [&](int k, int at) { held[k] = load_w(at); });
+        if constexpr (hold_w) each(mine, shift, [&](int k, int at) { held[k] = load_w(at); });
         auto w = [&](int k, int at) {
             if constexpr (hold_w) return unpack(held[k]);
             else return unpack(load_w(at));
         };
 
-        auto of_row = [&](auto p, int k, int at, auto last) { // a vector in shared memory
-            if (turned && k == 0 && column(at) < 0) put_first(p, last);
-            return unpack(p);
-        };
-        auto tell = [&](Turn turn, const Beside& row) {
+        Vec<w_t, 1> end_w{};
+        if (end >= 0) end_w.v[0] = a.w.ptr[end];
+
+        auto tell = [&](Turn turn, i64 at_row, const Beside& row) {
             const Stage& in = ring[turn.stage()];
+            const int x = late(a.x.row(at_row) + start), dout = late(a.dout.row(at_row) + start);
             barrier_wait(&s.full[turn.stage()], turn.stage_phase());
             acc_t of[values];
             of[0] = of[centred] = 0;
-            each(mine, [&](int k, int at) {
-                row.norm.add_to(of, of_row(in.x[at], k, at, row.x), of_row(in.dout[at], k, at, row.dout), w(k, at));
+            each(mine, shift, [&](int k, int at) {
+                row.add_to(of, unpack(in.x[x + at]), unpack(in.dout[dout + at]), w(k, at));
             });
+            if (end >= 0) row.add_to(of, row.x, row.dout, end_w);
             lanes_all<Add, 32>(of);
             u64* told = &s.told[turn.place()];
             if (threadIdx.x == 0) barrier_expect(told, parts * values * (int)sizeof(acc_t));
@@ -131,48 +146,54 @@ template <bool centred, int sums, int blocks, int stages> struct NormBwdCluster 
         auto beside = [&](i64 row) {
             Beside of;
             i64 from = row < a.m ? row : a.m - 1;
-            of.norm.norm_of(a, from);
-            if (turned && rank == 0 && threadIdx.x == 0) of.x = a.x.row(from)[N - 1], of.dout = a.dout.row(from)[N - 1];
+            of.norm_of(a, from);
+            if (end >= 0) of.x.v[0] = a.x.row(from)[end], of.dout.v[0] = a.dout.row(from)[end];
             return of;
         };
 
         Beside now = beside(row), next = beside(row + stride);
-        tell(Turn{0}, now);
+        tell(Turn{0}, row, now);
         for (Turn turn{0}; row < a.m; row += stride, turn.number++) {
             Beside later = beside(row + 2 * stride);
-            if (row + stride < a.m) tell(Turn{turn.number + 1}, next);
-            if (turn.number > 0) ask(a, ring, s, row + (stages - 1) * stride, Turn{turn.number - 1 + stages}, first, mine);
+            if (row + stride < a.m) tell(Turn{turn.number + 1}, row + stride, next);
+            if (turn.number > 0) ask(a, ring, s, row + (stages - 1) * stride, Turn{turn.number - 1 + stages}, start, mine);
             acc_t means[values];
             hear(turn, means);
             const Stage& in = ring[turn.stage()];
-            each(mine, [&](int k, int at) {
-                auto x = of_row(in.x[at], k, at, now.x);
-                auto dx = now.norm.gradient(x, of_row(in.dout[at], k, at, now.dout), w(k, at), means, [&](int i, acc_t d, acc_t xh) {
+            const int x = late(a.x.row(row) + start), dout = late(a.dout.row(row) + start);
+            each(mine, shift, [&](int k, int at) {
+                auto dx = now.gradient(unpack(in.x[x + at]), unpack(in.dout[dout + at]), w(k, at), means, [&](int i, acc_t d, acc_t xh) {
                     sum[0][k][i] += d * xh;
                     if constexpr (sums > 1) sum[1][k][i] += d;
                 });
-                auto p = pack(dx);
-                if (turned && k == 0 && column(at) < 0) store_first(a.dx.row(row), (int)N, p);
-                else store_once<step>(a.dx.row(row) + (i64)(first + at) * step - turned, p);
+                if constexpr (alike) store_once<step>(a.dx.row(row) + column(at), pack(dx));
+                else store<step>(a.dx.row(row) + column(at), dx);
             });
+            if (end >= 0) {
+                auto dx = now.gradient(now.x, now.dout, end_w, means, [&](int, acc_t d, acc_t xh) {
+                    end_sum[0] += d * xh;
+                    if constexpr (sums > 1) end_sum[1] += d;
+                });
+                a.dx.row(row)[end] = dx.v[0];
+            }
             __syncwarp();
             if (lane == 0) barrier_arrive(&s.empty[turn.stage()]);
             now = next, next = later;
         }
-        i64 part = blockIdx.x / blocks;
-        each(mine, [&](int k, int at) {
 #pragma unroll
-            for (int which = 0; which < sums; which++) {
-                acc_t* to = P::at(a.workspace, part, which);
+        for (int which = 0; which < sums; which++) {
+            acc_t* to = P::at(a.workspace, blockIdx.x / blocks, which);
+            each(mine, shift, [&](int k, int at) {
                 Vec<acc_t, step> v;
 #pragma unroll
                 for (int i = 0; i < step; i++) {
                     v.v[i] = sum[which][k][i];
-                    if (turned) to[L::place(column(at) + i)] = v.v[i];
+                    if (alike) to[column(at) + i] = v.v[i];
                 }
-                if constexpr (!turned) store<step>(to + (i64)(first + at) * step, v);
-            }
-        });
+                if constexpr (!alike) store<step>(to + column(at), v);
+            });
+            if (end >= 0) to[end] = end_sum[which];
+        }
         if (blockIdx.x == 0 && threadIdx.x == 0) P::count(a.workspace) = stride;
         cluster_meet(); // nobody leaves while others tell it something
     }

@@ -8,15 +8,6 @@
 #include "norm_gradient.cuh"
 #include "tell.cuh"
 
-// From Hopper on, a launch may let the next one start (with=overlap), which then waits for the end of it by itself.
-#if !defined(KMARK_EMULATE) && __CUDA_ARCH__ >= 900
-DEVICE void next_may_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
-DEVICE void wait_for_last() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-#else
-DEVICE void next_may_start() {}
-DEVICE void wait_for_last() {}
-#endif
-
 // `sums`: 1 for dw alone, 2 with dbias.
 template <bool centred, int sums> struct FewRows {
     static constexpr int values = 1 + centred, wide = 16 / sizeof(x_t);

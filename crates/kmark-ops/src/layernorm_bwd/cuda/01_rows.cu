@@ -1,18 +1,32 @@
 // Rows in registers, the next ones on their way into shared memory, dw and dbias summed on the way; long rows in two
 // passes. See norm_bwd.cuh.
 // kmark: constants n
+// kmark: require m<=2000000000
 // kmark: let WALKS = n*size<=(size==2?24576:32768)
-// kmark: workspace 256+(sms*(32768/size+64)+n+32)*max(size,4)*(1+bias)
-// kmark: kernel dx_dw grid=WALKS?min(ceil(m,4),n*size>8192?sms:sms*2):0 block=512 shared=98304
+// kmark: let VECTORS = ceil(n*size,16)
+// Threads to a row: as many as it has vectors, or an equal part of that.
+// kmark: let SHARES = VECTORS>640&&VECTORS<=768?1:ceil(VECTORS,512)
+// kmark: let ACROSS = VECTORS>16?ceil(VECTORS,SHARES*32)*32:VECTORS>8?16:VECTORS>4?8:VECTORS>2?4:VECTORS
+// kmark: let THREADS = ACROSS*max(1,512/ACROSS)
+// kmark: let RESIDENT = SHARES==1?max(1,1024/THREADS):SHARES==2&&THREADS<=320?2:1
+// kmark: let STAGE = SHARES*THREADS*32
+// kmark: let WEIGHTS = SHARES*THREADS*(w.f32?64/size:16)
+// kmark: let STAGES = min(max(3,98304/STAGE),((max_shared+1024)/RESIDENT-4096-WEIGHTS)/STAGE)
+// Rows that are so many apart start alike, as far as lines of memory go; short ones are read by elements.
+// kmark: let APART = n*size%128==0?1:n*size%64==0?2:n*size%32==0?4:n*size%16==0?8:n*size%8==0?16:n*size%4==0?32:64
+// kmark: let EVERY = VECTORS<32||memory.strided||!memory.unaligned&&n*size%16==0?1:APART
+// kmark: workspace 256+(max(sms,64)*(32768/size+64)+n+32)*max(size,4)*(1+bias)
+// kmark: kernel dx_dw grid=WALKS?min(ceil(m,4*EVERY),max(1,sms*RESIDENT/EVERY))*EVERY:0 block=THREADS shared=STAGES*STAGE+WEIGHTS
 // kmark: kernel dx grid=WALKS?0:m block=1024
 // kmark: kernel dw grid=WALKS?0:ceil(n*size,2048),min(ceil(m,4),max(1,sms*8/ceil(n*size,2048))) block=128
-// kmark: kernel add grid=ceil(n,32) block=32,32
+// kmark: kernel add grid=max_cluster>1?0:ceil(n,32) block=32,32
+// kmark: kernel add grid=max_cluster>1?ceil(n,32):0 block=32,32 with=overlap
 #include "norm_bwd.cuh"
 
-using Norm = NormBwd<true, 1 + BIAS, WALKS>;
+using Norm = NormBwd<true, 1 + BIAS>;
 
-KERNEL __launch_bounds__(Norm::threads, Norm::blocks) dx_dw(const __grid_constant__ Args a) {
-    if constexpr (WALKS) Norm::walk(a);
+KERNEL __launch_bounds__(THREADS, RESIDENT) dx_dw(const __grid_constant__ Args a) {
+    if constexpr (WALKS) Norm::Walking<ACROSS, THREADS, RESIDENT, STAGES, EVERY>::walk(a);
 }
 
 KERNEL __launch_bounds__(1024) dx(const __grid_constant__ Args a) {

@@ -4,12 +4,14 @@
 // kmark: only dtype=bf16,f16,f32
 // kmark: constants n
 // kmark: let ROW = n*size
-// kmark: require ROW%16==0&&ROW>32768&&ROW<=524288
+// kmark: require ROW>32768&&ROW<=524288
 // kmark: let BLOCKS = ROW<=65536?2:ROW<131072?4:ROW==131072?8:16
-// kmark: let STAGE = ceil(ROW/16,BLOCKS)*32
+// kmark: let STAGE = ceil(ROW/16,BLOCKS*8)*256+(memory.unaligned||ROW%16>0?256:0)
 // kmark: let STAGES = min(6,(max_shared-12288)/STAGE)
-// kmark: workspace 256+min(m,sms/BLOCKS)*(n+32)*4
-// kmark: kernel dx_dw grid=min(m,clusters)*BLOCKS block=512 cluster=BLOCKS shared=STAGES*STAGE
+// Rows that are so many apart start alike.
+// kmark: let EVERY = memory.strided||ROW%16==0?1:ROW%8==0?2:ROW%4==0?4:8
+// kmark: workspace 256+max(EVERY,min(m,sms/BLOCKS))*(n+32)*4
+// kmark: kernel dx_dw grid=(m<=clusters?m:max(1,clusters/EVERY)*EVERY)*BLOCKS block=512 cluster=BLOCKS shared=STAGES*STAGE
 // kmark: kernel add grid=ceil(n,1024) block=256
 #include "norm_bwd_cluster.cuh"
 
