@@ -134,17 +134,24 @@ pub fn check_order(cuda: &Cuda, launch: &mut dyn Launch, buffers: &Buffers) -> R
         let message = "launches on another stream than the current one, which is the one that is timed";
         return Err(Fault::new(Status::Wrong, message));
     }
-    let start = Instant::now();
-    queue.wait_for_card()?;
-    if start.elapsed() > STRAY_TIME / 10 {
-        let message = "the current stream was done while another one still worked: the launch does not wait for it";
-        return Err(Fault::new(Status::Wrong, message));
+    // A host that is busy with other things comes late, too: what a launch does, it does every time.
+    for _ in 0..STRAY_TRIES {
+        let start = Instant::now();
+        queue.wait_for_card()?;
+        if start.elapsed() <= STRAY_TIME / 10 {
+            return Ok(());
+        }
+        launch.launch()?;
+        queue.wait()?;
     }
-    Ok(())
+    let message = "the current stream was done while another one still worked: the launch does not wait for it";
+    Err(Fault::new(Status::Wrong, message))
 }
 
 /// How long a launch on another stream is given to show itself.
 const STRAY_TIME: Duration = Duration::from_millis(3);
+/// How often a launch is seen to leave work behind before it is said to.
+const STRAY_TRIES: usize = 5;
 
 /// Some bytes of a piece of memory: its beginning, middle and end.
 fn glimpse(queue: &Queue, span: &Span) -> Result<Vec<u8>, Fault> {

@@ -13,7 +13,7 @@ pub const ENTRY: Entry = Entry {
     op: &OP,
     cpu: Decode::IMPLS,
     oracle: oracle!("attention_decode"),
-    cuda: kernels!("attention_decode", "01_split_kv", "02_equal_shares"),
+    cuda: kernels!("attention_decode", "01_split_kv", "02_equal_shares", "03_cluster"),
     mutants: &[Decode::KEYS, Decode::SOFTMAX, Decode::HEADS, Decode::PAGES],
 };
 

@@ -74,19 +74,25 @@ template <bool centred, int sums> struct NormBwd {
             static constexpr bool resident = hold_w;
             using Place = Pack<w_t, step>;
             Place held[hold_w ? count : 1];
-            Place* own; // of this thread in shared memory, behind the stages
 
+            // This thread's in shared memory, behind the stages.
+            DEVICE Place& own(u8* shared, int k) {
+                return reinterpret_cast<Place*>(shared + stages * stage_bytes)[k * threads + (int)threadIdx.x];
+            }
             template <class F> __device__ __forceinline__ void load(const w_t* row, u8* shared, F each) {
-                own = reinterpret_cast<Place*>(shared + stages * stage_bytes) + threadIdx.x;
                 each([&](int k, int column) {
                     Place w;
                     if constexpr (alike) w = Walk::beside(row, column);
                     else w = Walk::take(row, k, column);
                     if constexpr (hold_w) held[k] = w;
-                    else own[k * threads] = w;
+                    else own(shared, k) = w;
                 });
             }
-            __device__ __forceinline__ Vec<w_t, step> at(int k, int) const { return unpack(hold_w ? held[hold_w ? k : 0] : own[k * threads]); }
+            __device__ __forceinline__ Vec<w_t, step> at(int k, int) const {
+                extern __shared__ __align__(128) u8 shared[];
+                if constexpr (hold_w) return unpack(held[k]);
+                else return unpack(own(shared, k));
+            }
         };
         // What a thread knows of a row beside its vectors: an element at an end, if one is its own.
         struct Beside : RowNorm<centred> {

@@ -7,8 +7,9 @@
 // Threads to a row: as many as it has vectors, or an equal part of that.
 // kmark: let SHARES = VECTORS>640&&VECTORS<=768?1:ceil(VECTORS,512)
 // kmark: let ACROSS = VECTORS>16?ceil(VECTORS,SHARES*32)*32:VECTORS>8?16:VECTORS>4?8:VECTORS>2?4:VECTORS
-// kmark: let THREADS = ACROSS*max(1,512/ACROSS)
-// kmark: let RESIDENT = SHARES==1?max(1,1024/THREADS):SHARES==2&&THREADS<=320?2:1
+// With dbias, threads need more registers.
+// kmark: let THREADS = ACROSS*max(1,(bias?384:512)/ACROSS)
+// kmark: let RESIDENT = SHARES==1?max(1,(bias&&THREADS<=384?768:1024)/THREADS):SHARES==2&&THREADS<=320?2:1
 // kmark: let STAGE = SHARES*THREADS*32
 // kmark: let WEIGHTS = SHARES*THREADS*(w.f32?64/size:16)
 // kmark: let STAGES = min(max(3,98304/STAGE),((max_shared+1024)/RESIDENT-4096-WEIGHTS)/STAGE)
