@@ -89,7 +89,7 @@ configs = ["4x1000x8x2x128"]
 [[cases]]
 op = "attention-decode"
 dtype = "bf16"
-configs = ["64x4096x32x8x128"]
+configs = ["64x4096x32x8x128", "1x4096x32x8x128"]
 [[cases]]
 op = "mla-decode"
 dtype = "bf16"
@@ -139,7 +139,7 @@ configs = ["2000x50000"]
 op = "layernorm-bwd"
 dtype = "f16"
 bias = "yes"
-configs = ["512x262144", "150x4097"]
+configs = ["512x262144", "150x4097", "33x1000"]
 "#;
 
 /// Without errors or warnings, and for Ampere and Hopper without spills: every kernel; oracles in one dtype, and for the
