@@ -2,7 +2,6 @@
 // See norm_bwd.cuh.
 // kmark: constants n
 // kmark: require m<=2000000000
-// kmark: let WALKS = n*size<=32768
 // kmark: let VECTORS = ceil(n*size,16)
 // Threads to a row: as many as it has vectors, or an equal part of that.
 // kmark: let SHARES = VECTORS>640&&VECTORS<=768?1:ceil(VECTORS,512)
@@ -12,6 +11,7 @@
 // kmark: let STAGE = SHARES*THREADS*32
 // kmark: let WEIGHTS = SHARES*THREADS*(w.f32?64/size:16)
 // kmark: let STAGES = min(max(3,98304/STAGE),((max_shared+1024)/RESIDENT-4096-WEIGHTS)/STAGE)
+// kmark: let WALKS = n*size<=32768&&STAGES>0
 // Rows that are so many apart start alike, as far as lines of memory go; short ones are read by elements.
 // kmark: let APART = n*size%128==0?1:n*size%64==0?2:n*size%32==0?4:n*size%16==0?8:n*size%8==0?16:n*size%4==0?32:64
 // kmark: let EVERY = VECTORS<32||memory.strided||!memory.unaligned&&n*size%16==0?1:APART
