@@ -4,6 +4,7 @@
 // for what beginning and ending one costs, and the line is cut into PARTS. The file says OVERHEAD, LEAST (length of a part, at
 // least), TILES (of 64 query rows, each with blocks of its own), PARTS, and what `mla_shared.cuh` wants.
 #pragma once
+#include "hopper/copy.cuh"
 #include "mla_shared.cuh"
 
 constexpr int SHARING = 4; // what sharing a sequence costs, in blocks of keys
@@ -30,12 +31,14 @@ DEVICE int tile_here() { return block_here() % TILES; }
 DEVICE Plan plan_part(const Args& a) {
     const int part = part_here(), lane = threadIdx.x % 32, count = (int)a.b, group = (count + PARTS - 1) / PARTS;
     int all = 0, most = 0; // of whole sequences, `group` for every part
+    #pragma unroll 1
     for (int first = lane * group; first < count; first += 32 * group) {
         int sum = 0;
+        #pragma unroll 1
         for (int s = first; s < min(first + group, count); s++) sum += cost_of(a.lengths.ptr[s]);
         all += sum, most = max(most, sum);
     }
-    all = warp_all<Add>(all), most = __reduce_max_sync(~0u, most);
+    all = __reduce_add_sync(~0u, all), most = __reduce_max_sync(~0u, most);
     const int each = max((all + PARTS - 1) / PARTS, LEAST);
     if (most <= each + SHARING) {
         int first = part * group, last = min(first + group, count) - 1;
@@ -44,10 +47,12 @@ DEVICE Plan plan_part(const Args& a) {
     }
     // Whole numbers of parts need a little more room than the line.
     int size = 0;
+    #pragma unroll 1
     for (int more = 0; count <= PARTS && size == 0 && more <= 1 + each / 16; more++) {
         int parts = 0;
+        #pragma unroll 1
         for (int s = lane; s < count; s += 32) parts += parts_of(a.lengths.ptr[s], each + more);
-        parts = warp_all<Add>(parts);
+        parts = __reduce_add_sync(~0u, parts);
         if (parts <= PARTS) {
             size = each + more;
             if (part >= parts) return Plan{};
@@ -126,17 +131,18 @@ template <class F> DEVICE void each_piece(const Args& a, const Plan& plan, F bod
 
 // ---- Parts of results ----------------------------------------------------------------------------------------------
 
-// A part has room for two: a sequence that it ends, and one that it begins.
-constexpr int PART_FLOATS = 64 * 512 + 128;
+// A part has room for two: a sequence that it ends, and, behind those of all parts, one that it begins.
+constexpr int PART_FLOATS = 64 * 512 + 128, NEXT_PART = TILES * PART_FLOATS;
 DEVICE float* part_at(const Args& a, int part, bool begins, int tile) {
     constexpr int COUNTERS = (PARTS * TILES * 4 + 255) / 256 * 256;
-    return (float*)(a.workspace + COUNTERS) + ((i64)(part * 2 + begins) * TILES + tile) * PART_FLOATS;
+    return (float*)(a.workspace + COUNTERS) + (i64)((begins ? PARTS + part : part) * TILES + tile) * PART_FLOATS;
 }
 DEVICE u32* counter_of(const Args& a, int from, int tile) { return (u32*)a.workspace + from * TILES + tile; }
 
 // The sums of a warpgroup as they lie in registers, then a maximum and a sum for each of 64 rows.
-DEVICE void put_part(float* to, const float (&o)[128], int w, const float (&top)[2], const float (&sum)[2]) {
+DEVICE void put_part(float* to, int rows, const float (&o)[128], int w, const float (&top)[2], const float (&sum)[2]) {
     int thread = thread_here() % 128, lane = thread % 32, row = thread / 32 * 16 + lane / 4;
+    if (thread / 32 * 16 >= rows) return;
     #pragma unroll
     for (int i = 0; i < 128; i += 4)
         store<4>(to + w * 128 * 128 + i * 128 + thread * 4, Vec<float, 4>{{o[i], o[i + 1], o[i + 2], o[i + 3]}});
@@ -153,40 +159,35 @@ template <int N> DEVICE Vec<float, N> load_fresh(const float* p) {
     return v;
 }
 
-// The same, or zeros.
-DEVICE Vec<float, 2> load_fresh_if(const float* p, bool yes) {
-    Vec<float, 2> v;
-    asm volatile("{\n.reg .pred yes;\nsetp.ne.b32 yes, %3, 0;\nmov.b32 %0, 0;\nmov.b32 %1, 0;\n@yes ld.global.cg.v2.f32 {%0, %1}, [%2];\n}"
-                 : "=&f"(v.v[0]), "=&f"(v.v[1]) : "l"(p), "r"((int)yes) : "memory");
-    return v;
-}
+// A counter turns over when all who add to a sequence (`puts` parts) and all who wait for them have come, so that it is zero again.
+struct Meeting {
+    u32* counter;
+    u32 puts, all;
+};
 
 // What both warpgroups have put is there for others.
-DEVICE void part_done(u32* counter) {
+DEVICE void part_done(const Meeting& m) {
     both_groups();
-    if (threadIdx.x == 0) asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+    if (threadIdx.x == 0) asm volatile("red.release.gpu.global.inc.u32 [%0], %1;" ::"l"(m.counter), "r"(m.all - 1) : "memory");
 }
 
-// Waits until `count` parts are there. All blocks run at once: no more are launched than there are multiprocessors.
-DEVICE void await_parts(u32* counter, u32 count) {
+// Waits until all parts are there. All blocks run at once: no more are launched than there are multiprocessors.
+DEVICE void await_parts(const Meeting& m) {
     if (threadIdx.x == 0) {
         u32 seen = 0;
-        while ((seen & 0xffff) < count) asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
+        while (seen < m.puts) asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(m.counter) : "memory");
+        asm volatile("red.relaxed.gpu.global.inc.u32 [%0], %1;" ::"l"(m.counter), "r"(m.all - 1) : "memory");
     }
     both_groups();
-}
-
-// Of those who waited the last leaves the counter at zero.
-DEVICE void parts_taken(u32* counter, u32 waiters) {
-    if (threadIdx.x == 0 && atomicAdd(counter, 0x10000u) >> 16 == waiters - 1) *counter = 0;
 }
 
 // A maximum as something that can be subtracted.
 DEVICE float anchor(float top) { return top == lowest() ? 0.0f : top; }
 
 // Adds the other part of a sequence that two share.
-DEVICE void add_part(const float* from, float (&o)[128], int w, float (&top)[2], float (&sum)[2]) {
+DEVICE void add_part(const float* from, int rows, float (&o)[128], int w, float (&top)[2], float (&sum)[2]) {
     int thread = thread_here() % 128, row = thread / 32 * 16 + thread % 32 / 4;
+    if (thread / 32 * 16 >= rows) return;
     float mine[2], other[2];
     #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -203,64 +204,76 @@ DEVICE void add_part(const float* from, float (&o)[128], int w, float (&top)[2],
     }
 }
 
-// Columns `unit` to `end`, eight at a time, from all parts: UNITS of them and DEEP parts at once, so that many loads are on their way.
-// `from` says where a part lies, `weights` has one for every part and row, and zeros for DEEP more.
-template <int UNITS, int DEEP, class F>
-DEVICE void combine_units(const Args& a, int s, int sharers, int tile, int rows, int unit, int end, const float* weights, float inverse, F from) {
-    // A thread has two neighbours of one row.
-    const int thread = thread_here(), of = thread / 2, r = of / 32 * 16 + of % 32 / 4 + thread % 2 * 8;
-    for (; unit < end; unit += UNITS) {
-        Vec<float, 2> all[UNITS] = {}, more[DEEP][UNITS];
-        for (int i = 0; i < sharers; i += DEEP) {
-            #pragma unroll
-            for (int n = 0; n < DEEP * UNITS; n++) {
-                const int part = i + n / UNITS, of_unit = unit + n % UNITS;
-                more[n / UNITS][n % UNITS] = load_fresh_if(from(part) + of_unit * 512 + thread * 2, part < sharers && of_unit < end);
-            }
-            #pragma unroll
-            for (int n = 0; n < DEEP; n++) {
-                const float weight = weights[(i + n) * 64 + r];
-                #pragma unroll
-                for (int u = 0; u < UNITS; u++) all[u].v[0] += weight * more[n][u].v[0], all[u].v[1] += weight * more[n][u].v[1];
-            }
-        }
-        #pragma unroll
-        for (int u = 0; u < UNITS; u++) {
-            if (r < rows && unit + u < end)
-                *(u32*)&a.o.at(row_of(a, s, tile * 64 + r), (unit + u) * 8 + of % 4 * 2) = two<o_t>(all[u].v[0] * inverse, all[u].v[1] * inverse);
-        }
-    }
-}
-
-// Of a sequence that more than two share: some of its columns. Both warpgroups; `scratch` has room for three floats of every part
-// and row, and for 40 rows more.
-DEVICE void combine(const Args& a, int s, const Sharers& p, int part, int tile, int rows, float* scratch) {
+// Of a sequence that more than two share: some of its columns, in units of eight. What a thread adds up it copies for itself, all
+// that finds room in the `bytes` from `scratch` on before it waits for any. Both warpgroups.
+DEVICE void combine(const Args& a, int s, const Sharers& p, int part, int tile, int rows, u8* scratch, int bytes) {
+    constexpr int UNIT = 512; // floats of 64 rows
     const int thread = thread_here(), sharers = p.count(), row = thread % 64, quarter = thread / 64;
-    float *weights = scratch, *tops = weights + (sharers + 32) * 64, *sums = tops + 256;
-    Vec<float, 2>* stats = (Vec<float, 2>*)(sums + 256);
-    auto from = [&](int i) { return part_at(a, p.from + i, i == 0, tile); };
-    float top = lowest(), sum = 0.0f;
-    #pragma unroll 8
-    for (int i = quarter; i < sharers; i += 4) {
-        const Vec<float, 2> of_part = load_fresh<2>(from(i) + 64 * 512 + row * 2);
-        stats[i * 64 + row] = of_part, top = fmaxf(top, of_part.v[0]);
-    }
-    tops[thread] = top;
-    both_groups();
-    top = fmaxf(fmaxf(tops[row], tops[row + 64]), fmaxf(tops[row + 128], tops[row + 192]));
-    for (int i = quarter; i < sharers + 32; i += 4) {
-        float weight = 0.0f;
-        if (i < sharers) weight = exp2_fast(stats[i * 64 + row].v[0] - anchor(top)), sum += weight * stats[i * 64 + row].v[1];
-        weights[i * 64 + row] = weight;
-    }
-    sums[thread] = sum;
-    both_groups();
-    auto sum_of = [&](int r) { return sums[r] + sums[r + 64] + sums[r + 128] + sums[r + 192]; };
-    if (part == p.joins && quarter == 0 && row < rows) put_lse(a, s, tile * 64 + row, top, sum_of(row));
+    Vec<float, 2>* stats = (Vec<float, 2>*)scratch; // of each part and row its maximum, later its weight, and its sum
+    float *tops = (float*)(stats + sharers * 64), *sums = tops + 256, *slots = sums + 256;
+    // Where parts lie, in floats: those behind the first evenly. Loops stay loops here, for code that runs once waits for every line of it.
+    const float* parts = part_at(a, 0, false, tile);
+    const int begin = (PARTS + p.from) * NEXT_PART, rest = p.from * NEXT_PART;
+    auto behind = [&](int i, int lies) { return (i ? lies : rest) + NEXT_PART; };
+    #pragma unroll 1
+    for (int i = quarter; i < sharers; i += 4) copy_later<8>(stats + i * 64 + row, parts + (i ? rest + i * NEXT_PART : begin) + 64 * 512 + row * 2);
+    copies_begun();
 
-    const int shares = p.to - p.joins + 1, share = part - p.joins, unit = 64 * share / shares, end = 64 * (share + 1) / shares;
-    const float inverse = inverse_of(sum_of(thread / 64 * 16 + thread / 2 % 32 / 4 + thread % 2 * 8));
-    if (sharers <= 6) combine_units<8, 4>(a, s, sharers, tile, rows, unit, end, weights, inverse, from);
-    else if (sharers <= 24) combine_units<2, 16>(a, s, sharers, tile, rows, unit, end, weights, inverse, from);
-    else combine_units<1, 32>(a, s, sharers, tile, rows, unit, end, weights, inverse, from);
+    const int of = thread % 128, r = of / 32 * 16 + of % 32 / 4; // two neighbours of two rows, as they lay in a thread's registers
+    const int each = 63 / (p.to - p.joins + 1) + 1, first_unit = (part - p.joins) * each, end = min(first_unit + each, 64);
+    const int room = (bytes - (sharers * 128 + 512) * 4) / (UNIT * 4), units = sharers * each <= room ? each : 1, deep = min(room, sharers);
+    float inverse[2];
+    Vec<float, 4> all{};
+    #pragma unroll 1
+    for (int unit = first_unit, first = 0;;) {
+        const int last = min(first + deep, sharers), here = min(units, end - unit);
+        #pragma unroll 1
+        for (int u = thread / 128; u < here; u += 2) {
+            const float* from = parts + (unit + u) * UNIT + of * 4;
+            float* to = slots + u * UNIT + of * 4;
+            #pragma unroll 1
+            for (int i = first, lies = i ? rest + i * NEXT_PART : begin; i < last; lies = behind(i++, lies), to += units * UNIT) copy_later<16>(to, from + lies);
+        }
+        copies_begun();
+        if (unit == first_unit && first == 0) {
+            copies_there<1>();
+            float top = lowest(), sum = 0.0f;
+            #pragma unroll 1
+            for (int i = quarter; i < sharers; i += 4) top = fmaxf(top, stats[i * 64 + row].v[0]);
+            tops[thread] = top;
+            both_groups();
+            top = fmaxf(fmaxf(tops[row], tops[row + 64]), fmaxf(tops[row + 128], tops[row + 192]));
+            #pragma unroll 1
+            for (int i = quarter; i < sharers; i += 4) {
+                float& weight = stats[i * 64 + row].v[0];
+                weight = exp2_fast(weight - anchor(top)), sum += weight * stats[i * 64 + row].v[1];
+            }
+            sums[thread] = sum;
+            both_groups();
+            auto sum_of = [&](int r) { return sums[r] + sums[r + 64] + sums[r + 128] + sums[r + 192]; };
+            if (part == p.joins && quarter == 0 && row < rows) put_lse(a, s, tile * 64 + row, top, sum_of(row));
+            inverse[0] = inverse_of(sum_of(r)), inverse[1] = inverse_of(sum_of(r + 8));
+        }
+        copies_there<0>();
+        #pragma unroll 1
+        for (int u = thread / 128; u < here; u += 2) {
+            const float* from = slots + u * UNIT + of * 4;
+            #pragma unroll 4
+            for (int i = first; i < last; i++, from += units * UNIT) {
+                const Vec<float, 4> more = load<4>(from);
+                const float weight[2] = {stats[i * 64 + r].v[0], stats[i * 64 + r + 8].v[0]};
+                #pragma unroll
+                for (int e = 0; e < 4; e++) all.v[e] += weight[e / 2] * more.v[e];
+            }
+            if (last < sharers) break; // one unit at a time
+            #pragma unroll
+            for (int h = 0; h < 2; h++) {
+                if (r + 8 * h < rows)
+                    *(u32*)&a.o.at(row_of(a, s, tile * 64 + r + 8 * h), (unit + u) * 8 + of % 4 * 2) = two<o_t>(all.v[2 * h] * inverse[h], all.v[2 * h + 1] * inverse[h]);
+            }
+            all = Vec<float, 4>{};
+        }
+        first = last < sharers ? last : 0;
+        if (first == 0 && (unit += units) >= end) return;
+    }
 }

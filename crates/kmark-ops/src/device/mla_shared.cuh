@@ -46,6 +46,10 @@ DEVICE void fetch_ahead(const TensorMap& map, int y, int z, int w) {
     asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global.tile [%0, {%1, %2, %3, %4}];" ::"l"(&map), "r"(0), "r"(y), "r"(z), "r"(w) : "memory");
 }
 
+// What a thread began with `copy_later` since the last call is one group; later it waits until at most N groups are not there.
+DEVICE void copies_begun() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> DEVICE void copies_there() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
+
 // Four warps of every block of the pair say that COUNT pairs of tiles, from that of `empty` on, may be overwritten.
 template <int COUNT> DEVICE void release(u64* empty) {
     int lane = threadIdx.x % 32;

@@ -8,7 +8,7 @@
 // kmark: let PARTS = max(1,sms/TILES)
 // kmark: let BOX = min(page,64)
 // kmark: let OVERHEAD = 4
-// kmark: let LEAST = 2
+// kmark: let LEAST = 1
 // kmark: let PAIR = TILES%2==0?2:1
 // kmark: let AHEAD = PAIR==2?2:0
 // kmark: map q = q dims=64,h*q,9,b strides=q.pitch,64,q.pitch*h*q box=64,64,1,1 swizzle=128
@@ -29,18 +29,18 @@ DEVICE void produce(const Args& a, const Maps& maps, MlaShared& s, u8* q, u8* st
     int pieces = 0, phases = 3; // bit i is the phase of stage i
     each_piece(a, s.plan, [&](const Piece& p) {
         if (p.keys == 0) return;
-        if (lane == 0) {
-            barrier_wait(&s.q_empty, pieces & 1 ^ 1);
-            barrier_expect(&s.q_full, 8 * TILE);
-            for (int t = 0; t < 8; t++) tma_load(q + t * TILE, maps.q, &s.q_full, 0, tile * 64, t, p.s);
-        }
-        pieces++;
         // Boxes count from the piece's first. Those behind the last key lie on no page, and are read as zeros.
         auto page_of = [&](int box) {
             int key = p.first * 64 + box * BOX;
             return key < min(p.keys, p.end * 64) ? a.page_table.at(p.s, key / PAGE) : -1;
         };
         int now = page_of(lane), later = page_of(32 + lane);
+        if (lane == 0) {
+            barrier_wait(&s.q_empty, pieces & 1 ^ 1);
+            barrier_expect(&s.q_full, 8 * TILE);
+            for (int t = 0; t < 8; t++) tma_load(q + t * TILE, maps.q, &s.q_full, 0, tile * 64, t, p.s);
+        }
+        pieces++;
         for (int i = 0; i < p.end - p.first; i++) {
             const int stage = i & 1, at = i * BOXES % 32, row = PAGE > 64 ? (p.first + i) * 64 % (int)PAGE : 0;
             if (i > 0 && at == 0) now = later, later = page_of(i * BOXES + 32 + lane);
@@ -285,23 +285,22 @@ DEVICE void consume(const Args& a, MlaShared& s, u8* q, u8* stages, u8* weights,
         const Sharers shared = sharers_of(s.plan, p, part);
         const int sharers = shared.count();
         const bool begins = part == shared.from;
-        u32* counter = counter_of(a, shared.from, tile);
+        const int joins = shared.to - shared.joins + 1;
+        const Meeting meeting{counter_of(a, shared.from, tile), (u32)(sharers > 2 ? sharers : 1), (u32)(sharers > 2 ? sharers + joins : 2)};
         if (sharers > 2 || sharers == 2 && begins) {
-            put_part(part_at(a, part, begins, tile), o, w, top, sum);
-            part_done(counter);
+            put_part(part_at(a, part, begins, tile), rows, o, w, top, sum);
+            part_done(meeting);
             if (sharers > 2 && part >= shared.joins) {
-                await_parts(counter, sharers);
-                combine(a, p.s, shared, part, tile, rows, (float*)stages);
-                parts_taken(counter, shared.to - shared.joins + 1);
+                await_parts(meeting);
+                combine(a, p.s, shared, part, tile, rows, q, 28 * TILE); // the last piece of the part: nothing is on its way
                 #pragma unroll
                 for (int i = 0; i < 128; i++) o[i] = 0.0f; // so that its registers are free until here
             }
             return;
         }
         if (sharers == 2) {
-            await_parts(counter, 1);
-            add_part(part_at(a, shared.from, true, tile), o, w, top, sum);
-            parts_taken(counter, 1);
+            await_parts(meeting);
+            add_part(part_at(a, shared.from, true, tile), rows, o, w, top, sum);
         }
         #pragma unroll
         for (int r = 0; r < 2; r++) {
