@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::sync::{Mutex, OnceLock};
 
-/// Builds the stand-in into a folder of its own; `without` leaves a function out.
+/// Builds the stand-in into a folder of its own; `without` leaves a function of the driver out.
 fn build(folder: &str, without: Option<&str>) -> PathBuf {
     let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../kmark-device/tests/standin/build.sh");
@@ -16,6 +16,7 @@ fn build(folder: &str, without: Option<&str>) -> PathBuf {
     command.arg(script).arg(&out);
     // Nothing is computed on one that lacks something: it need not be fast.
     command.args(without.map(|w| format!("-DSTANDIN_WITHOUT_{w}"))).args(without.map(|_| "-O0"));
+    command.envs(without.map(|_| ("NVRTC_FROM", standin())));
     let built = command.output().expect("sh runs");
     assert!(built.status.success(), "{}", text(&built.stderr));
     out

@@ -1,10 +1,11 @@
 //! Every kernel and oracle: their logic on small cases, on the stand-in.
 
-use crate::cuda::{cuda, on_standin, standin, until_calm};
+use crate::cuda::{on_standin, standin, until_calm};
 use crate::{kmark, text};
 use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::path::Path;
+use std::process::Output;
 
 /// A suite of cases from `smoke`, small ones, because a GPU of fibers is slow: all dtypes of every op, and every word of an
 /// attribute that a case has which costs less than `words_below`, in few cases. An op that is not in it fails by name.
@@ -42,15 +43,20 @@ pub fn from_smoke(name: &str, words_below: u64) -> String {
     path.display().to_string()
 }
 
+/// With kernels that are hardly optimised: each runs for milliseconds.
+fn verified(args: &[&str]) -> Output {
+    until_calm(None, || {
+        on_standin(standin(), args).env("KMARK_STANDIN_FLAGS", "-O0").output().expect("the binary runs")
+    })
+}
+
 #[test]
 fn every_oracle_and_kernel_computes_its_op() {
     let suite = from_smoke("every-op", 1_000_000);
     // The oracles first, because kernels are held against them. Each is compiled once and runs for milliseconds.
     for oracle in [&["--oracle"][..], &[]] {
         let args = [&["verify", &suite, "--device", "cuda", "--quiet", "--json"], oracle].concat();
-        let out = until_calm(None, || {
-            on_standin(standin(), &args).env("KMARK_STANDIN_FLAGS", "-O0").output().expect("the binary runs")
-        });
+        let out = verified(&args);
         assert_eq!(out.status.code(), Some(0), "{}", text(&out.stdout));
     }
 }
@@ -66,9 +72,7 @@ fn rows_behind_an_aligned_address_are_turned() {
     for (what, sizes) in [(&bf16[..], rows), (&f64[..], rows), (&heads[..], all), (&some[..], "1x97x7x2x80")] {
         let cases = ["--set", "memory=unaligned", "--configs", sizes, "--impl", "cuda/*"];
         let args = [&["verify"], what, &cases, &["--device", "cuda", "--quiet", "--json"]].concat();
-        let out = until_calm(None, || {
-            on_standin(standin(), &args).env("KMARK_STANDIN_FLAGS", "-O0").output().expect("the binary runs")
-        });
+        let out = verified(&args);
         assert_eq!(out.status.code(), Some(0), "{}", text(&out.stdout));
     }
 }
@@ -83,6 +87,6 @@ fn the_gate_on_the_card_rejects_mutants() {
                  [[cases]]\nop = \"attention-decode\"\ndtype = \"f32\"\npage = 16\nconfigs = [\"3x70x4x2x24\"]\n";
     std::fs::write(&suite, cases).unwrap();
     let suite = suite.display().to_string();
-    let out = cuda(&["verify", &suite, "--device", "cuda", "--mutants", "--deadline", "300s"]);
+    let out = verified(&["verify", &suite, "--device", "cuda", "--mutants", "--deadline", "300s"]);
     assert_eq!(out.status.code(), Some(0), "{}", text(&out.stdout));
 }
