@@ -10,7 +10,7 @@ pub const ENTRY: Entry = Entry {
     op: &OP,
     cpu: &[&naive(&softmax::RIGHT, softmax::SOURCE), &vectorised(cpu::bind, text!("cpu.rs"))],
     oracle: oracle!("cross_entropy_fwd_bwd"),
-    cuda: kernels!("cross_entropy_fwd_bwd", "01_kept", "02_cluster"),
+    cuda: kernels!("cross_entropy_fwd_bwd", "01_kept", "02_cluster", "03_short"),
     mutants: &[softmax::GRADIENTS, softmax::CLASSES_IGNORED, softmax::MAXIMA, &[softmax::TAIL_NOT_SUMMED]],
 };
 

@@ -91,18 +91,20 @@ DEVICE void map_tiles(const Tiles<T, m, n, joined, V, lead, block>& tiles, const
                       const Rows<T> (&out)[OUT], F f) {
     constexpr bool even = Tiles<T, m, n, joined, V, lead, block>::even;
     Pack<T, V> x[1][IN] = {}, y[OUT];
+    const T* from[IN];
 #pragma unroll
     for (int t = 0; t < IN; t++) {
-        const T* from = tiles.place(in[t]);
-        if (tiles.whole) {
-            load_here<lasting>(x[0][t], from);
-        } else if (!even && tiles.has) {
-            Vec<T, V> v{};
+        from[t] = tiles.place(in[t]);
+        if (tiles.whole) load_here<lasting>(x[0][t], from[t]);
+    }
+    // Elements of all tensors are asked for before those of the first are put together, which waits for them.
+    if (!even && tiles.has && !tiles.whole) {
+        Vec<T, V> v[IN] = {};
 #pragma unroll
-            for (int j = 0; j < V; j++)
-                if (tiles.holds(j)) v.v[j] = from[j];
-            x[0][t] = pack(v);
-        }
+        for (int i = 0; i < IN * V; i++)
+            if (tiles.holds(i % V)) v[i / V].v[i % V] = from[i / V][i % V];
+#pragma unroll
+        for (int t = 0; t < IN; t++) x[0][t] = pack(v[t]);
     }
     loads_first(x);
     map_vector(x[0], y, f);

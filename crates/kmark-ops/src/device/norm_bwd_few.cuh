@@ -26,17 +26,17 @@ template <bool centred, int sums> struct FewRows {
         // Column of this thread's first access.
         DEVICE int at(int tile) { return tile * columns + lane() * step; }
 
-        // 0 for columns beyond the row.
+        // 0 for columns beyond the row. What sticks out is loaded, too: it lies in the gap or guard behind the row, and elements
+        // by themselves would take a branch, in which each vector waits for the one before.
         template <class E> DEVICE Pack<E, step> take_one(const E* row, int column) {
+            constexpr bool tail = N % step != 0;
             Pack<E, step> p;
             memset(&p, 0, sizeof p);
-            if (column + step <= N) {
-                p = *reinterpret_cast<const Pack<E, step>*>(row + column);
-            } else if constexpr (N % step != 0) {
+            if (column + (tail ? 1 : step) <= N) p = *reinterpret_cast<const Pack<E, step>*>(row + column);
+            if constexpr (tail) {
                 Vec<E, step> v = unpack(p);
 #pragma unroll
-                for (int i = 0; i < step; i++)
-                    if (column + i < N) v.v[i] = row[column + i];
+                for (int i = 1; i < step; i++) v.v[i] = column + i < N ? v.v[i] : E{};
                 p = pack(v);
             }
             return p;

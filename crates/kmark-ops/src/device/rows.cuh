@@ -140,14 +140,21 @@ template <class L, class E> struct Row {
     E beyond;
 
     __device__ __forceinline__ Row() : row(nullptr), lead(0), beyond(E{}) {} // to be filled by its owner
-    __device__ __forceinline__ explicit Row(const E* from, E fill = E{})
-        : row(from), lead(L::lead(from)), beyond(fill) {
-        if constexpr (L::resident && (L::cut || L::turned)) { // all loads before the first branch
-            each([&](int k, int column) { held[k] = L::fetch(row + column); });
+    __device__ __forceinline__ explicit Row(const E* from, E fill = E{}) { ask(from, fill), settle(); }
+    // The two halves of that. The ends of a row that is cut are sorted out behind a branch, which waits for what was asked for.
+    __device__ __forceinline__ void ask(const E* from, E fill = E{}) {
+        row = from, lead = L::lead(from), beyond = fill;
+        if constexpr (L::resident) {
+            each([&](int k, int column) {
+                if constexpr (L::cut || L::turned) held[k] = L::fetch(row + column);
+                else held[k] = L::take(row, k, column, beyond);
+            });
+        }
+    }
+    __device__ __forceinline__ void settle() {
+        if constexpr (L::resident && (L::cut || L::turned)) {
             E last = L::last_of(row);
             each([&](int k, int column) { L::keep_row(held[k], last, k, column, beyond); });
-        } else if constexpr (L::resident) {
-            each([&](int k, int column) { held[k] = L::take(row, k, column, beyond); });
         }
     }
     // Calls f(k, column) for every access of this thread. A second row is walked over as the first is.
@@ -161,6 +168,19 @@ template <class L, class E> struct Row {
     // twice the registers. Of few elements it may keep both.
     __device__ __forceinline__ void convert_again() {
         if constexpr (L::resident && sizeof(E) < sizeof(acc_t) && L::count * L::step > 8) L::each([&](int k, int) { forget(held[k].w); });
+    }
+};
+
+// This thread's part of row `row` of two tensors, of which neither waits for the other. (Where they are only added up, as in
+// add_rmsnorm, the compiler sees to that.)
+template <class L, class E, class F> struct TwoRows {
+    Row<L, E> first;
+    Row<L, F> second;
+
+    __device__ __forceinline__ TwoRows() {}
+    template <class A, class B> __device__ __forceinline__ TwoRows(const A& one, const B& other, i64 row, E fill = E{}) {
+        first.ask(one.row(row), fill), second.ask(other.row(row));
+        first.settle(), second.settle();
     }
 };
 
@@ -209,9 +229,9 @@ template <class E> DEVICE constexpr int row_step(int memory, i64 length) {
 
 // Rows of E, `inputs` of them at a time. Short ones go to `lanes` threads of a warp each, which load `batch` of them
 // before they sum the first; without a batch, a row has a block of `block` threads, or a cluster of `blocks`. `early`:
-// weights are loaded with the row, not when its sum is known. `large`: there is much more than the caches hold. `start`: rows that
-// are not aligned are read by 16 bytes; where they start anywhere, elements of 16 bits cost more to sort out than that saves, unless
-// rows are long.
+// weights are loaded with the row, not when its sum is known, and of two rows the second before the first is sorted out. `large`:
+// there is much more than the caches hold. `start`: rows that are not aligned are read by 16 bytes; where they start anywhere,
+// elements of 16 bits cost more to sort out than that saves, unless rows are long.
 template <class E, i64 length, int inputs, int block, int blocks, int lanes, int batch, bool early, bool large, Start start = Start::aligned>
 struct RowKernel {
     static constexpr i64 bytes = length * sizeof(E);

@@ -130,7 +130,7 @@ const SERIALISED: [&str; 17] = [
     "--exclude=*window-100",
 ];
 
-/// Rows that vectors do not divide, and long ones.
+/// Rows that vectors do not divide, long ones and short ones.
 const ROW_FORMS: &str = r#"
 [[cases]]
 op = ["rmsnorm", "layernorm", "add-rmsnorm", "softmax", "softmax-bwd", "softmax-fwd-bwd", "rmsnorm-bwd", "layernorm-bwd"]
@@ -156,6 +156,11 @@ configs = ["512x65537"]
 op = ["rmsnorm-bwd", "layernorm-bwd"]
 dtype = ["bf16", "f32"]
 configs = ["2000x50000"]
+[[cases]]
+op = "cross-entropy-fwd-bwd"
+dtype = ["bf16", "f32"]
+memory = ["dense", "strided", "unaligned"]
+configs = ["33x1", "33x17"]
 [[cases]]
 op = "layernorm-bwd"
 dtype = "f16"

@@ -70,11 +70,26 @@ fn rows_behind_an_aligned_address_are_turned() {
     let some = [&heads[..], &["--set", "rotary=32"]].concat();
     let (rows, all) = ("140x1536", "2x33x9x3x64");
     for (what, sizes) in [(&bf16[..], rows), (&f64[..], rows), (&heads[..], all), (&some[..], "1x97x7x2x80")] {
-        let cases = ["--set", "memory=unaligned", "--configs", sizes, "--impl", "cuda/*"];
-        let args = [&["verify"], what, &cases, &["--device", "cuda", "--quiet", "--json"]].concat();
-        let out = verified(&args);
-        assert_eq!(out.status.code(), Some(0), "{}", text(&out.stdout));
+        verify(&[what, &["--set", "memory=unaligned", "--configs", sizes]].concat());
     }
+}
+
+/// Rows that vectors do not divide: read by vectors of memory, with ends of their own, or short, with an element to a lane.
+#[test]
+fn ends_of_odd_rows_are_their_own() {
+    let cut = ["softmax-bwd", "softmax-fwd-bwd", "--dtype", "f32,f64", "--set", "memory=dense,unaligned"];
+    let ends =
+        ["swiglu", "swiglu-bwd", "rmsnorm-bwd", "layernorm-bwd", "--dtype", "bf16,f32", "--set", "memory=strided"];
+    let short = ["cross-entropy-fwd-bwd", "--dtype", "bf16,f64", "--set", "memory=dense,strided,unaligned"];
+    for (what, sizes) in [(&cut[..], "3x2051,3x4097"), (&ends[..], "33x129"), (&short[..], "37x1,5x2,33x9,70x32")] {
+        verify(&[what, &["--configs", sizes]].concat());
+    }
+}
+
+/// Our kernels on the stand-in.
+fn verify(cases: &[&str]) {
+    let out = verified(&[&["verify"], cases, &["--impl", "cuda/*", "--device", "cuda", "--quiet", "--json"]].concat());
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stdout));
 }
 
 /// Of some ops; the gate is one for all, and a real GPU is asked about all of `smoke`.

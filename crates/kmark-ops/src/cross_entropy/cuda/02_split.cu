@@ -4,7 +4,7 @@
 // kmark: only dtype=bf16,f16,f32
 // kmark: constants n
 // kmark: let W = n*size/16
-// kmark: let C = m>2*sms?2:W>16384?8:4
+// kmark: let C = m>2*sms?2:W>32768||W>=16384&&m<=sms/18?16:W>=8192?8:4
 // kmark: let T = min(512,32*ceil(ceil(W,C),128))
 // kmark: require W>1024&&W<=(m>2*sms?4096:16*T*C)
 // kmark: kernel loss_rows grid=m*C block=T cluster=C

@@ -49,7 +49,8 @@ KERNEL __launch_bounds__(T * ROWS, sizeof(x_t) == 8 ? 1 : THREADS / (T * ROWS)) 
         if (!live) return;
 #pragma unroll
         for (Pack<x_t, V>& p : v) forget(p.w);
-        Put to(x, a.dx.row(row), dloss / all.sum, all.max, dloss, target);
+        // A division has branches; without them, more is computed at a time, for which longer rows lack registers.
+        Put to(x, a.dx.row(row), HELD < 4 ? dloss * inverse_near(all.sum) : dloss / all.sum, all.max, dloss, target);
         to.put(v, lane);
         if (Row::edges) to.put_edges(edges, lane);
     } else {

@@ -21,19 +21,15 @@
 // kmark: kernel dx_rows grid=WHOLE?m*BLOCKS:ceil(m,THREADS/LANES*BATCH) block=THREADS cluster=BLOCKS
 #include "rows.cuh"
 
-using Rows = RowKernel<y_t, N, 2, THREADS, BLOCKS, LANES, BATCH, false, LARGE != 0, start_of(CUT, TURNED)>;
+using Rows = RowKernel<y_t, N, 2, THREADS, BLOCKS, LANES, BATCH, CUT != 0, LARGE != 0, start_of(CUT, TURNED)>;
 using L = Rows::Layout;
-
-struct Held {
-    Row<L, y_t> y;
-    Row<L, dy_t> dy;
-};
+using Held = TwoRows<L, y_t, dy_t>;
 
 KERNEL __launch_bounds__(THREADS, FIT) dx_rows(const __grid_constant__ Args a) {
-    auto load = [&](i64 row) { return Held{Row<L, y_t>(a.y.row(row)), Row<L, dy_t>(a.dy.row(row))}; };
+    auto load = [&](i64 row) { return Held(a.y, a.dy, row); };
     Rows::each(a.m, load, [&](Held& held, i64 row, bool live) {
-        Row<L, y_t>& y = held.y;
-        Row<L, dy_t>& dy = held.dy;
+        Row<L, y_t>& y = held.first;
+        Row<L, dy_t>& dy = held.second;
         acc_t dot = 0;
         y.each([&](int k, int column) {
             auto p = y.at(k, column);

@@ -24,25 +24,21 @@
 // kmark: kernel dx_rows grid=WHOLE?m*BLOCKS:ceil(m,THREADS/LANES*BATCH) block=THREADS cluster=BLOCKS
 #include "rows.cuh"
 
-using Rows = RowKernel<x_t, N, 2, THREADS, BLOCKS, LANES, BATCH, false, LARGE != 0, start_of(CUT, TURNED)>;
+using Rows = RowKernel<x_t, N, 2, THREADS, BLOCKS, LANES, BATCH, CUT != 0, LARGE != 0, start_of(CUT, TURNED)>;
 using L = Rows::Layout;
-
-struct Held {
-    Row<L, x_t> x;
-    Row<L, dy_t> dy;
-};
+using Held = TwoRows<L, x_t, dy_t>;
 
 KERNEL __launch_bounds__(THREADS, FIT) dx_rows(const __grid_constant__ Args a) {
     // Weights are computed once where there are registers for them: they take the place of elements of the same type.
     constexpr bool keep = L::resident && (is<x_t, acc_t> || L::count * L::step <= (FEW || ROW <= 32768 ? 32 : 0));
     auto load = [&](i64 row) {
-        Held held{Row<L, x_t>(a.x.row(row), down<x_t>(minus_infinity<acc_t>())), Row<L, dy_t>(a.dy.row(row))};
+        Held held(a.x, a.dy, row, down<x_t>(minus_infinity<acc_t>()));
         Rows::fetch_later<AHEAD>(a.x, row), Rows::fetch_later<AHEAD>(a.dy, row);
         return held;
     };
     Rows::each(a.m, load, [&](Held& held, i64 row, bool live) {
-        Row<L, x_t>& x = held.x;
-        Row<L, dy_t>& dy = held.dy;
+        Row<L, x_t>& x = held.first;
+        Row<L, dy_t>& dy = held.second;
         acc_t top = no_maximum<acc_t>(), sums[2] = {0, 0}, kept[keep ? L::count : 1][L::step];
         if constexpr (L::resident) {
             top = largest(x);
