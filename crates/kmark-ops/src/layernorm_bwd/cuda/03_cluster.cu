@@ -21,6 +21,6 @@ KERNEL __launch_bounds__(512, 1) dx_dw(const __grid_constant__ Args a) { Norm::w
 
 KERNEL __launch_bounds__(256) add(const __grid_constant__ Args a) {
     add_few_parts<1 + BIAS, N>(a.workspace, [&](int which, i64 column, acc_t sum) {
-        (which == 0 ? a.dw : a.dbias).ptr[column] = down<dw_t>(sum);
+        (which == 0 ? a.dw : a.dbias).ptr[Norm::column(column)] = down<dw_t>(sum);
     });
 }

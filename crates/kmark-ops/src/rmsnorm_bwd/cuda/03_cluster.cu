@@ -20,5 +20,5 @@ using Norm = NormBwdCluster<false, 1, BLOCKS, STAGES>;
 KERNEL __launch_bounds__(512, 1) dx_dw(const __grid_constant__ Args a) { Norm::walk(a); }
 
 KERNEL __launch_bounds__(256) add(const __grid_constant__ Args a) {
-    add_few_parts<1, N>(a.workspace, [&](int, i64 column, acc_t sum) { a.dw.ptr[column] = down<dw_t>(sum); });
+    add_few_parts<1, N>(a.workspace, [&](int, i64 column, acc_t sum) { a.dw.ptr[Norm::column(column)] = down<dw_t>(sum); });
 }
