@@ -144,3 +144,58 @@ fn rows_of_all_lengths_are_shared_by_enough_threads() {
         }
     }
 }
+
+/// The backwards of norms sum over rows: every part of a sum that a launch writes has room in the workspace, however many clusters the
+/// GPU holds at once, and no cluster waits for a row that there is not. Two blocks to a multiprocessor, where there was room for one,
+/// once wrote behind it.
+#[test]
+fn parts_of_sums_have_room_however_many_blocks_run() {
+    let files = [
+        ("rmsnorm-bwd", include_str!("../src/rmsnorm_bwd/cuda/01_rows.cu")),
+        ("rmsnorm-bwd", include_str!("../src/rmsnorm_bwd/cuda/02_few.cu")),
+        ("rmsnorm-bwd", include_str!("../src/rmsnorm_bwd/cuda/03_cluster.cu")),
+        ("layernorm-bwd", include_str!("../src/layernorm_bwd/cuda/01_rows.cu")),
+        ("layernorm-bwd", include_str!("../src/layernorm_bwd/cuda/02_few.cu")),
+        ("layernorm-bwd", include_str!("../src/layernorm_bwd/cuda/03_cluster.cu")),
+    ];
+    let lengths = [
+        1, 129, 256, 1000, 3072, 4096, 4097, 8191, 8192, 12296, 16388, 18689, 32767, 32768, 32769, 32776, 36864, 65535,
+    ];
+    let sizes = lengths.iter().chain(&[65544, 131072, 262144]).flat_map(|n| [1, 5, 9, 33, 1000].map(|m| (*n, m)));
+    let layouts = [(DType::Bf16, "dense"), (DType::Bf16, "unaligned"), (DType::F32, "dense"), (DType::F64, "strided")];
+    for ((n, m), (dtype, memory)) in sizes.flat_map(|size| layouts.map(|layout| (size, layout))) {
+        for ((op, text), bias) in files.iter().flat_map(|file| ["no", "yes"].map(|bias| (file, bias))) {
+            let (op, directives) = (kmark_ops::find(op).unwrap().op, Directives::parse(text).unwrap());
+            let (values, sums) = if op.name == "rmsnorm-bwd" { (1, 1) } else { (2, 1 + u64::from(bias == "yes")) };
+            let axes = [("m", m), ("n", n)].map(|(a, v)| (a.to_string(), v)).into_iter().collect();
+            let mut attrs = IndexMap::from([("memory".to_string(), memory.to_string())]);
+            if values == 2 {
+                attrs.insert("bias".to_string(), bias.to_string());
+            }
+            let case = op.case(dtype, &axes, &attrs, DEFAULT_SEED).unwrap();
+            let (tensors, number) = (op.tensors(&case), dtype.size().max(4) as u64);
+            for (arch, sms) in [("sm_90a", 132), ("sm_90a", 14), ("sm_86", 2)] {
+                let machine = Machine { sms, ..Machine::usual(arch) };
+                let names = directives.names(op, &case, &tensors, &machine).unwrap();
+                if !directives.runs_on(arch) || directives.claims(&names).is_err() {
+                    continue;
+                }
+                let room = directives.workspace_bytes(&names).unwrap() as u64;
+                let clusters: &[u32] = if text.contains("clusters") { &[1, 3, 7, 8, 14, 66, 264] } else { &[1] };
+                for (kernel, fit) in directives.kernels.iter().flat_map(|k| clusters.iter().map(move |fit| (k, *fit))) {
+                    let Some(shape) = kernel.shape(&names, &|_, _, _| Ok(fit)).unwrap() else { continue };
+                    let [x, y, cluster] = [shape.grid[0], shape.grid[1], shape.cluster[0]].map(u64::from);
+                    let part = sums * n.next_multiple_of(32) * number;
+                    let bytes = match kernel.name.as_str() {
+                        "dx_dw" => 256 + x / cluster * part,
+                        "dw" => 256 + y * part,
+                        "sums" => x * values * number, // of rows
+                        _ => continue,
+                    };
+                    assert!(bytes <= room, "{} on {sms}, {fit} at once: {bytes} bytes of {room}", case.id);
+                    assert!(cluster == 1 || x / cluster <= m, "{} on {sms}, {fit} at once: one has no row", case.id);
+                }
+            }
+        }
+    }
+}

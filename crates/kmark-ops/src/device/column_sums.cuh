@@ -62,20 +62,19 @@ template <class L, class Put> DEVICE void add_teams(acc_t (&mine)[L::count][L::s
     add_teams<L>(mine, all, put, [](auto f) { L::template each_of<L::count>(f); });
 }
 
-// Writes what the threads of a block summed, all its teams together, as add_teams does. `vectors`: columns are multiples of L::step.
-template <class L, bool vectors, class Each>
+// Writes what the threads of a block summed, all its teams together, as add_teams does. Teams of a whole block store vectors.
+template <class L, class Each>
 DEVICE void put_part(acc_t (&mine)[L::count][L::step], Each each, int end, acc_t end_sum, acc_t* part, acc_t* all) {
-    if constexpr (L::Team::rows > 1) return add_teams<L>(mine, all, [&](int column, acc_t sum) { part[column] = sum; }, each, end, end_sum);
-    each([&](int k, int column) {
-        Vec<acc_t, L::step> v;
+    if constexpr (L::Team::rows > 1) {
+        add_teams<L>(mine, all, [&](int column, acc_t sum) { part[column] = sum; }, each, end, end_sum);
+    } else {
+        each([&](int k, int column) {
+            Vec<acc_t, L::step> v;
 #pragma unroll
-        for (int i = 0; i < L::step; i++) {
-            v.v[i] = mine[k][i];
-            if constexpr (!vectors) part[column + i] = v.v[i];
-        }
-        if constexpr (vectors) L::put(part, k, column, v);
-    });
-    if (end >= 0) part[end] = end_sum;
+            for (int i = 0; i < L::step; i++) v.v[i] = mine[k][i];
+            L::put(part, k, column, v);
+        });
+    }
 }
 
 // Block (32, 32): the sums of 32 columns over all parts. Calls put(sum, column, value).

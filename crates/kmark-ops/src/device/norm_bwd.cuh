@@ -7,12 +7,22 @@
 #include "mma.cuh"
 #include "norm_gradient.cuh"
 
+// 4 or 8 bytes to shared memory, at a multiple of as many.
+#ifndef KMARK_EMULATE
+template <int bytes> DEVICE void copy_async_word(void* to, const void* from) {
+    u32 at = (u32)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(at), "l"(from), "n"(bytes) : "memory");
+}
+#else
+template <int bytes> DEVICE void copy_async_word(void* to, const void* from) { memcpy(to, from, bytes); }
+#endif
+
 // How a team walks over rows: by vectors, of rows that have whole ones or start alike, or by elements.
-template <class T, bool alike, int step> struct Walks {
-    using By = Layout<T, N, step, true>;
+template <class T, bool alike, int step, Start start> struct Walks {
+    using By = Layout<T, N, step, true, start>;
     DEVICE By like(const x_t*) { return By(); }
 };
-template <class T, int step> struct Walks<T, true, step> {
+template <class T, int step, Start start> struct Walks<T, true, step, start> {
     using By = Alike<T, N, step>;
     DEVICE By like(const x_t* row) { return By(row); }
 };
@@ -21,7 +31,7 @@ template <class T, int step> struct Walks<T, true, step> {
 template <bool centred, int sums> struct NormBwd {
     static constexpr i64 vectors = ceil_div(N * sizeof(x_t), 16);
     static constexpr int wide = 16 / sizeof(x_t);
-    static constexpr bool aligned = rows_aligned<x_t>(MEMORY, N);
+    static constexpr bool aligned = rows_aligned<x_t>(MEMORY, N), turned = rows_behind<x_t>(MEMORY, N);
     using P = Parts<sums, N>;
 
     // A row as one thread sees it.
@@ -47,26 +57,35 @@ template <bool centred, int sums> struct NormBwd {
         for (int i = 0; i < 1 + centred; i++) of[i] *= (acc_t)(1.0 / N);
     }
 
+    // Whether rows are turned on the walk; short ones are not.
+    static constexpr bool walks_behind = turned && vectors >= 32;
+
     // ---- Walking: rows of `across` threads each, which hold what they sum of their columns; copies of 16 bytes bring the next
-    // rows. `blocks`: per multiprocessor; `every`: rows that are so many apart start alike. Rows that are not whole vectors are walked over with those that start alike, short ones (and the
-    // longest before Hopper) by elements.
+    // rows. `blocks`: per multiprocessor; `every`: rows that are so many apart start alike. Rows that are not whole vectors are
+    // walked over with those that start alike (the longest before Hopper by elements). Rows that start one element behind a vector
+    // are turned (spans.cuh): the last element stands before the first, and comes into shared memory beside the vectors. Where the
+    // memory of short ones has no vectors, they are read by elements.
     template <int across, int threads, int blocks, int stages, int every> struct Walking {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
         static constexpr bool hopper = false;
 #else
         static constexpr bool hopper = true;
 #endif
-        static constexpr bool whole = aligned && N % wide == 0, alike = !whole && vectors >= 32 && (hopper || vectors <= 1536);
-        static constexpr bool copied = aligned || alike;
+        static constexpr bool whole = aligned && N % wide == 0, behind = walks_behind;
+        static constexpr bool alike = !whole && !behind && vectors >= 32 && (hopper || vectors <= 1536);
+        static constexpr bool copied = aligned || alike || behind;
         using T = Team<across, threads>;
-        using How = Walks<T, alike, copied ? wide : 1>;
+        using How = Walks<T, alike, copied ? wide : 1, behind ? Start::behind : Start::aligned>;
         using Walk = typename How::By;
         static constexpr int step = Walk::step, count = Walk::count;
-        static constexpr int stage_bytes = 2 * (int)ceil_div(vectors, across) * threads * 16;
+        static constexpr int word = sizeof(x_t) > 4 ? sizeof(x_t) : 4; // what can be copied of a last element
+        static constexpr int vector_bytes = 2 * (int)ceil_div(vectors, across) * threads * 16;
+        static constexpr int stage_bytes = vector_bytes + (behind ? (int)ceil_div(T::rows * 2 * word, 128) * 128 : 0);
         // w stays in registers if sums and row leave room, else in shared memory; before Hopper, compilers find less of it.
         static constexpr int registers = 65536 / (threads * blocks);
-        static constexpr int room = (hopper && registers > 96 ? registers / 2 : registers * 2 / 5) -
-            (alike ? registers / (hopper ? 16 : 8) : centred && vectors % across != 0 ? 6 : 0); // addresses, conditions
+        static constexpr int addresses = alike || behind ? registers / (hopper || (behind && T::rows == 1) ? 16 : 8) : 0;
+        static constexpr int conditions = !alike && centred && vectors % across != 0 ? 6 : 0;
+        static constexpr int room = (hopper && registers > 96 ? registers / 2 : registers * 2 / 5) - addresses - conditions;
         static constexpr i64 held_bytes = (i64)count * step * (sums * sizeof(acc_t) + 2 * sizeof(x_t) + sizeof(w_t));
         static constexpr bool hold_w = held_bytes <= 4 * room;
 
@@ -83,6 +102,7 @@ template <bool centred, int sums> struct NormBwd {
                 each([&](int k, int column) {
                     Place w;
                     if constexpr (alike) w = Walk::beside(row, column);
+                    else if constexpr (behind) w = Walk::take_behind(row, column);
                     else w = Walk::take(row, k, column);
                     if constexpr (hold_w) held[k] = w;
                     else own(shared, k) = w;
@@ -109,25 +129,59 @@ template <bool centred, int sums> struct NormBwd {
         DEVICE u8* slot(u8* shared, int stage, int which, int k) {
             return shared + stage + ((which * count + k) * threads + (int)threadIdx.x) * 16;
         }
+        // Of rows that are turned, the last element of x or dout, behind a stage's vectors.
+        DEVICE u8* last(u8* shared, int stage, int which) {
+            return shared + stage + vector_bytes + (which * T::rows + T::index()) * word;
+        }
         // Starts copying a row into a stage. What is computed of rows that do not exist goes nowhere.
         template <class A, class F> DEVICE void fetch(const A& a, u8* shared, int stage, int row, F each) {
             bool exists = row < (int)a.m;
-            if (alike && !exists) return; // without registers for another address
+            if ((alike || behind) && !exists) return; // without registers for another address
             const x_t* x = a.x.row(exists ? row : 0);
             const dout_t* dout = a.dout.row(exists ? row : 0);
             each([&](int k, int column) {
                 copy_async16(slot(shared, stage, 0, k), x + column, exists);
                 copy_async16(slot(shared, stage, 1, k), dout + column, exists);
             });
+            if (behind && T::lane() == 0) {
+                copy_async_word<word>(last(shared, stage, 0), x + N - 1);
+                copy_async_word<word>(last(shared, stage, 1), dout + N - 1);
+            }
         }
         template <class E, class F> DEVICE void fetched(Row<Walk, E>& row, u8* shared, int stage, int which, F each) {
             each([&](int k, int column) {
-                auto v = load<step>(reinterpret_cast<const E*>(slot(shared, stage, which, k)));
+                if constexpr (behind) {
+                    Pack<E, step> p = *reinterpret_cast<const Pack<E, step>*>(slot(shared, stage, which, k));
+                    if (k == 0 && column < 0) put_first(p, *reinterpret_cast<const E*>(last(shared, stage, which)));
+                    row.held[k] = p;
+                } else {
+                    auto v = load<step>(reinterpret_cast<const E*>(slot(shared, stage, which, k)));
 #pragma unroll
-                for (int i = 0; i < step; i++)
-                    if (!Walk::has(k, column + i)) v.v[i] = E{}; // came from the gap behind the row
-                row.set(k, v);
+                    for (int i = 0; i < step; i++)
+                        if (!Walk::has(k, column + i)) v.v[i] = E{}; // came from the gap behind the row
+                    row.set(k, v);
+                }
             });
+        }
+
+        // Writes what the block summed. Sums that lie across vectors go through shared memory, so that threads beside each other
+        // write what lies beside each other; of rows that are turned, sums stand as the elements do, the last one's first.
+        DEVICE void put_sum(acc_t (&mine)[count][step], const Walk& like, int end, acc_t end_sum, acc_t* part, acc_t* all) {
+            if constexpr (alike && T::rows == 1) {
+                __syncthreads(); // it may still be read
+                like.each([&](int k, int column) {
+                    Vec<acc_t, step> v;
+#pragma unroll
+                    for (int i = 0; i < step; i++) v.v[i] = mine[k][i];
+                    store<step>(all + column - like.lead, v);
+                });
+                if (end >= 0) part[end] = end_sum;
+                __syncthreads();
+                for (int at = threadIdx.x; at < like.whole() * step; at += threads) part[like.lead + at] = all[at];
+            } else {
+                auto each = [&](auto f) { like.each([&](int k, int column) { f(k, column + behind); }); };
+                put_part<Walk>(mine, each, end, end_sum, part, all);
+            }
         }
 
         template <class A> DEVICE void walk(const A& a) {
@@ -207,13 +261,15 @@ template <bool centred, int sums> struct NormBwd {
             if constexpr (copied) copy_wait<0>();
             acc_t* all = reinterpret_cast<acc_t*>(shared);
 #pragma unroll
-            for (int s = 0; s < sums; s++) put_part<Walk, !alike>(sum[s], each, end, end_sum[s], P::at(a.workspace, blockIdx.x, s), all);
+            for (int s = 0; s < sums; s++) put_sum(sum[s], like, end, end_sum[s], P::at(a.workspace, blockIdx.x, s), all);
             if (blockIdx.x == 0 && threadIdx.x == 0) P::count(a.workspace) = gridDim.x;
         }
     };
 
+    // The column of which the sum stands at a place of the workspace.
+    template <bool walks> DEVICE i64 column(i64 at) { return !(walks && walks_behind) ? at : at == 0 ? N - 1 : at - 1; }
+
     // ---- Two passes: a block for each row, then a block for some columns of some rows. Rows are not held.
-    static constexpr bool turned = rows_behind<x_t>(MEMORY, N);
     static constexpr int step = turned || aligned ? wide : 1;
     using Long = Layout<Team<1024, 1024>, N, step, false, turned ? Start::behind : Start::aligned>;
 

@@ -7,22 +7,25 @@
 #include "hopper/bulk.cuh"
 #include "norm_gradient.cuh"
 
-// `sums`: 1 for dw alone, 2 with dbias. Rows that are not whole vectors are walked over with those that start alike (alike.cuh).
+// `sums`: 1 for dw alone, 2 with dbias. Rows that are not whole vectors are walked over with those that start alike (alike.cuh);
+// those that start one element behind a vector are turned (spans.cuh): the last element stands before the first.
 template <bool centred, int sums, int blocks, int stages> struct NormBwdCluster {
     static constexpr int values = 1 + centred, step = 16 / sizeof(x_t), warps = 16, threads = warps * 32;
-    static constexpr bool alike = !rows_aligned<x_t>(MEMORY, N) || N % step != 0;
+    static constexpr bool behind = rows_behind<x_t>(MEMORY, N), alike = N % step != 0;
     static constexpr int vectors = (int)(N / step), share = (int)ceil_div(vectors, blocks * 8) * 8; // copies of whole lines are faster
     static constexpr int count = (int)ceil_div(share, threads); // vectors of a row to a thread
     static constexpr bool hold_w = count * step * (int)(sums * sizeof(acc_t) + sizeof(w_t)) <= 256;
     static_assert(stages >= 3, "a row that is told of has been asked for in an earlier turn");
     using P = Parts<sums, N>;
     using L = Alike<Team<threads, threads>, N, step>;
+    using Turned = Layout<Team<threads, threads>, N, step, false, behind ? Start::behind : Start::aligned>;
     using X = Pack<x_t, step>;
     using W = Pack<w_t, step>;
 
     struct Stage {
-        X x[share + (alike ? 8 : 0)];
-        Pack<dout_t, step> dout[share + (alike ? 8 : 0)];
+        static constexpr int more = alike || behind ? 8 : 0; // copies begin late; the vector with the last element of rows that are turned
+        X x[share + more];
+        Pack<dout_t, step> dout[share + more];
     };
     // What is known of a row beside its vectors: an element at an end, if it is this thread's.
     struct Beside : RowNorm<centred> {
@@ -54,23 +57,29 @@ template <bool centred, int sums, int blocks, int stages> struct NormBwdCluster 
         Stage& to = ring[turn.stage()];
         u64* full = &s.full[turn.stage()];
         if (turn.number >= stages) barrier_wait(&s.empty[turn.stage()], Turn{turn.number - stages}.stage_phase());
-        barrier_expect(full, 32 * mine);
+        const bool first = behind && cluster_rank() == 0;
+        barrier_expect(full, 32 * (mine + first));
         const x_t* x = a.x.row(row) + start;
         const dout_t* dout = a.dout.row(row) + start;
         bulk_load(to.x + late(x), x, 16 * mine, full);
         bulk_load(to.dout + late(dout), dout, 16 * mine, full);
+        if (first) bulk_load(to.x + share, x + N, 16, full), bulk_load(to.dout + share, dout + N, 16, full);
     }
 
-    // A thread has vectors threadIdx.x, threadIdx.x + threads, … of the block's `mine`; where all rows start alike as far as lines go, so
-    // many less than `shift` (alike.cuh).
-    template <class F> DEVICE void each(int mine, int shift, F f) {
-        constexpr bool shifted = alike && N * sizeof(x_t) % 128 == 0;
+    // Vector `at` of a row in shared memory; a thread's `k`-th.
+    template <class E> DEVICE Vec<E, step> vector(const Pack<E, step>* row, int k, int at, bool turns) {
+        if constexpr (!behind) return unpack(row[at]);
+        Pack<E, step> p = row[at];
+        if (k == 0 && turns) put_first(p, *reinterpret_cast<const E*>(row + share));
+        return unpack(p);
+    }
+
+    // A thread has vectors threadIdx.x, threadIdx.x + threads, … of the block's `mine`.
+    template <class F> DEVICE void each(int mine, F f) {
 #pragma unroll
         for (int k = 0; k < count; k++) {
-            int place = k * threads + (int)threadIdx.x, at = place;
-            if constexpr (shifted) at -= k == 0 && place < shift ? shift - share : shift;
-            bool there = shifted ? place < share && at < mine : (k + 1) * threads <= share - 8 * blocks || at < mine;
-            if (there) f(k, at);
+            int at = k * threads + (int)threadIdx.x;
+            if ((k + 1) * threads <= share - 8 * blocks || at < mine) f(k, at);
         }
     }
 
@@ -81,7 +90,8 @@ template <bool centred, int sums, int blocks, int stages> struct NormBwdCluster 
         int rank = cluster_rank(), warp = threadIdx.x / 32, lane = threadIdx.x % 32;
         i64 row = blockIdx.x / blocks, stride = gridDim.x / blocks;
         const L like = alike ? L(a.x.row(row)) : L();
-        int first = rank * share, mine = min(share, like.whole() - first);
+        int first = rank * share, mine = min(share, (behind ? vectors : like.whole()) - first);
+        const bool turns = behind && rank == 0 && threadIdx.x == 0; // it has the row's first vector
         int end = alike && rank == blocks - 1 && warp == warps - 1 ? like.end(lane) : -1; // the last block has least to do
         if (threadIdx.x == 0) {
             for (int i = 0; i < stages; i++) barrier_init(&s.full[i], 1), barrier_init(&s.empty[i], warps);
@@ -89,7 +99,7 @@ template <bool centred, int sums, int blocks, int stages> struct NormBwdCluster 
             barrier_fence_init();
         }
         cluster_meet();
-        const int start = like.lead + first * step, shift = late(a.x.row(row) + start); // the block's first column
+        const int start = (behind ? -1 : like.lead) + first * step; // the block's first column
         for (int i = 0; i < stages; i++) ask(a, ring, s, row + i * stride, Turn{i}, start, mine);
 
         acc_t sum[sums][count][step];
@@ -102,9 +112,10 @@ template <bool centred, int sums, int blocks, int stages> struct NormBwdCluster 
         auto column = [&](int at) { return start + at * step; };
         auto load_w = [&](int at) {
             if constexpr (alike) return L::beside(a.w.ptr, column(at));
+            else if constexpr (behind) return Turned::take_behind(a.w.ptr, column(at));
             else return load_pack<step>(a.w.ptr + column(at));
         };
-        if constexpr (hold_w) each(mine, shift, [&](int k, int at) { held[k] = load_w(at); });
+        if constexpr (hold_w) each(mine, [&](int k, int at) { held[k] = load_w(at); });
         auto w = [&](int k, int at) {
             if constexpr (hold_w) return unpack(held[k]);
             else return unpack(load_w(at));
@@ -119,8 +130,8 @@ template <bool centred, int sums, int blocks, int stages> struct NormBwdCluster 
             barrier_wait(&s.full[turn.stage()], turn.stage_phase());
             acc_t of[values];
             of[0] = of[centred] = 0;
-            each(mine, shift, [&](int k, int at) {
-                row.add_to(of, unpack(in.x[x + at]), unpack(in.dout[dout + at]), w(k, at));
+            each(mine, [&](int k, int at) {
+                row.add_to(of, vector(in.x, k, x + at, turns), vector(in.dout, k, dout + at, turns), w(k, at));
             });
             if (end >= 0) row.add_to(of, row.x, row.dout, end_w);
             lanes_all<Add, 32>(of);
@@ -161,12 +172,14 @@ template <bool centred, int sums, int blocks, int stages> struct NormBwdCluster 
             hear(turn, means);
             const Stage& in = ring[turn.stage()];
             const int x = late(a.x.row(row) + start), dout = late(a.dout.row(row) + start);
-            each(mine, shift, [&](int k, int at) {
-                auto dx = now.gradient(unpack(in.x[x + at]), unpack(in.dout[dout + at]), w(k, at), means, [&](int i, acc_t d, acc_t xh) {
+            each(mine, [&](int k, int at) {
+                auto add = [&](int i, acc_t d, acc_t xh) {
                     sum[0][k][i] += d * xh;
                     if constexpr (sums > 1) sum[1][k][i] += d;
-                });
-                if constexpr (alike) store_once<step>(a.dx.row(row) + column(at), pack(dx));
+                };
+                auto dx = now.gradient(vector(in.x, k, x + at, turns), vector(in.dout, k, dout + at, turns), w(k, at), means, add);
+                if (k == 0 && turns) store_first(a.dx.row(row), (int)N, pack(dx));
+                else if constexpr (alike || behind) store_once<step>(a.dx.row(row) + column(at), pack(dx));
                 else store<step>(a.dx.row(row) + column(at), dx);
             });
             if (end >= 0) {
@@ -183,20 +196,23 @@ template <bool centred, int sums, int blocks, int stages> struct NormBwdCluster 
 #pragma unroll
         for (int which = 0; which < sums; which++) {
             acc_t* to = P::at(a.workspace, blockIdx.x / blocks, which);
-            each(mine, shift, [&](int k, int at) {
+            each(mine, [&](int k, int at) {
                 Vec<acc_t, step> v;
 #pragma unroll
                 for (int i = 0; i < step; i++) {
                     v.v[i] = sum[which][k][i];
                     if (alike) to[column(at) + i] = v.v[i];
                 }
-                if constexpr (!alike) store<step>(to + column(at), v);
+                if constexpr (!alike) store<step>(to + column(at) + behind, v); // the last one's sum before the first's
             });
             if (end >= 0) to[end] = end_sum[which];
         }
         if (blockIdx.x == 0 && threadIdx.x == 0) P::count(a.workspace) = stride;
         cluster_meet(); // nobody leaves while others tell it something
     }
+
+    // The column of which the sum stands at a place of the workspace.
+    DEVICE i64 column(i64 at) { return !behind ? at : at == 0 ? N - 1 : at - 1; }
 };
 
 // Block of 256: the sums of 1024 columns over few parts.

@@ -10,8 +10,10 @@
 // kmark: let STAGES = min(6,(max_shared-12288)/STAGE)
 // Rows that are so many apart start alike.
 // kmark: let EVERY = memory.strided||ROW%16==0?1:ROW%8==0?2:ROW%4==0?4:8
-// kmark: workspace 256+max(EVERY,min(m,sms/BLOCKS))*(n+32)*4*(1+bias)
-// kmark: kernel dx_dw grid=(m<=clusters?m:max(1,clusters/EVERY)*EVERY)*BLOCKS block=512 cluster=BLOCKS shared=STAGES*STAGE
+// Every cluster has sums of its own. As many run as the GPU holds; where blocks are small, that may be two to a multiprocessor.
+// kmark: let MOST = max(EVERY,2*sms/BLOCKS)
+// kmark: workspace 256+min(m,MOST)*(n+32)*4*(1+bias)
+// kmark: kernel dx_dw grid=min(m,m<=min(clusters,MOST)?m:max(EVERY,min(clusters,MOST)/EVERY*EVERY))*BLOCKS block=512 cluster=BLOCKS shared=STAGES*STAGE
 // kmark: kernel add grid=ceil(n,1024) block=256
 #include "norm_bwd_cluster.cuh"
 
@@ -21,6 +23,6 @@ KERNEL __launch_bounds__(512, 1) dx_dw(const __grid_constant__ Args a) { Norm::w
 
 KERNEL __launch_bounds__(256) add(const __grid_constant__ Args a) {
     add_few_parts<1 + BIAS, N>(a.workspace, [&](int which, i64 column, acc_t sum) {
-        (which == 0 ? a.dw : a.dbias).ptr[column] = down<dw_t>(sum);
+        (which == 0 ? a.dw : a.dbias).ptr[Norm::column(column)] = down<dw_t>(sum);
     });
 }

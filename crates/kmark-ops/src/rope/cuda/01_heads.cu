@@ -1,7 +1,8 @@
 // A thread turns a vector of pairs of one head, both of its vectors under way together with cosines and sines, which
 // L1 has for the other heads. Heads of k count on from those of q. Where rows cannot be cut into vectors, blocks take
 // whole positions through shared memory instead, cut where memory is aligned. Where all rows start one element behind
-// an aligned address, vectors begin one element earlier, and threads hand on the element that lies in another's.
+// an aligned address, vectors begin one element earlier, and threads hand on the element that lies in another's: halves
+// through shared memory, pairs that lie beside each other within a warp.
 // kmark: constants b,s,hq,hk,d
 // kmark: let R = rotary==0?d:rotary
 // kmark: let HEADS = hq+(k.rows>0?hk:0)
@@ -13,10 +14,10 @@
 // Parts of a head: V pairs that are turned; behind them up to 2 V dimensions that are copied, unless it is in place.
 // kmark: let TURNED = R/2/V
 // kmark: let PARTS = TURNED+(form.out?ceil(d-R,2*V):0)
-// Unaligned pairs of long elements that lie beside each other are better there, too.
-// kmark: let CROSSED = memory.unaligned&&style.interleaved&&size>2
-// kmark: let STAGED = (FIT*size<8||CROSSED)&&!memory.strided&&!SMALL&&HEADS*d*size<=40000
+// kmark: let STAGED = FIT*size<8&&!memory.strided&&!SMALL&&HEADS*d*size<=40000
 // kmark: let BEHIND = !STAGED&&memory.unaligned&&V>1
+// Whose pairs lie across threads: they are faster with the registers that one block to a multiprocessor allows; 0 is the compiler's choice.
+// kmark: let BESIDE = BEHIND&&style.interleaved
 // kmark: let PLACES = max(1,16384/(HEADS*d*size))
 // kmark: let THREADS = !STAGED&&b*s*HEADS*PARTS<=sms*256?128:256
 // kmark: let LARGE = 2*b*s*HEADS*d*size>8*l2
@@ -33,6 +34,13 @@ template <int W, class T> DEVICE void table(acc_t* to, const T* from) {
     }
 }
 
+// Pair j.
+DEVICE void turn_pair(q_t& first, q_t& second, const acc_t (&cos)[V], const acc_t (&sin)[V], int j) {
+    acc_t x1 = up(first), x2 = up(second);
+    first = down<q_t>(x1 * cos[j] - x2 * sin[j]);
+    second = down<q_t>(x2 * cos[j] + x1 * sin[j]);
+}
+
 // V pairs in two vectors: the members of a pair stand at the same place of both, or beside each other.
 DEVICE void turn(Pack<q_t, V> (&packs)[2], const acc_t (&cos)[V], const acc_t (&sin)[V]) {
     constexpr bool neox = STYLE == STYLE_neox;
@@ -41,9 +49,7 @@ DEVICE void turn(Pack<q_t, V> (&packs)[2], const acc_t (&cos)[V], const acc_t (&
     for (int j = 0; j < V; j++) {
         q_t& first = neox ? x[0].v[j] : x[2 * j / V].v[2 * j % V];
         q_t& second = neox ? x[1].v[j] : x[(2 * j + 1) / V].v[(2 * j + 1) % V];
-        acc_t x1 = up(first), x2 = up(second);
-        first = down<q_t>(x1 * cos[j] - x2 * sin[j]);
-        second = down<q_t>(x2 * cos[j] + x1 * sin[j]);
+        turn_pair(first, second, cos, sin, j);
     }
     packs[0] = pack(x[0]), packs[1] = pack(x[1]);
 }
@@ -61,38 +67,99 @@ template <class T> DEVICE T* head_at(const Tensor<T>& q, const Tensor<T>& k, i64
 // Tensors start one element behind a multiple of 16 bytes; so each of these vectors lies at a multiple of its size.
 static_assert(!BEHIND || (MEMORY == MEMORY_unaligned && D % V == 0 && R / 2 % V == 0 && V * sizeof(q_t) <= 16));
 
-// The same pairs; `last` is the element that lies elsewhere, if this thread `gives` one.
-DEVICE void turn_behind(Pack<q_t, V> (&packs)[2], q_t& last, bool gives, const acc_t (&cos)[V], const acc_t (&sin)[V]) {
+// The pairs of halves; `last` is the element that lies elsewhere, if this thread `gives` one: of the head's last pair, the first
+// member begins the second vector, and another head's element the first.
+DEVICE void turn_halves(Pack<q_t, V> (&packs)[2], q_t& last, bool gives, const acc_t (&cos)[V], const acc_t (&sin)[V]) {
     Vec<q_t, V> x[2] = {unpack(packs[0]), unpack(packs[1])};
-    auto turn_pair = [&](q_t& first, q_t& second, int j) {
-        acc_t x1 = up(first), x2 = up(second);
-        first = down<q_t>(x1 * cos[j] - x2 * sin[j]);
-        second = down<q_t>(x2 * cos[j] + x1 * sin[j]);
-    };
-    if constexpr (STYLE == STYLE_neox) {
-        // Of the head's last pair, the first member begins the second vector, and another head's element the first.
-        q_t other = x[0].v[0];
-        if (gives) x[0].v[0] = x[1].v[0], x[1].v[0] = last;
+    q_t other = x[0].v[0];
+    if (gives) x[0].v[0] = x[1].v[0], x[1].v[0] = last;
 #pragma unroll
-        for (int j = 0; j < V; j++) turn_pair(x[0].v[j], x[1].v[j], j);
-        if (gives) last = x[1].v[0], x[1].v[0] = x[0].v[0], x[0].v[0] = other;
-    } else {
-#pragma unroll
-        for (int j = 0; j < V; j++) {
-            int at = 2 * j + 1;
-            q_t& second = j + 1 < V ? x[(at + 1) / V % 2].v[(at + 1) % V] : last;
-            turn_pair(x[at / V].v[at % V], second, j);
-        }
-    }
+    for (int j = 0; j < V; j++) turn_pair(x[0].v[j], x[1].v[j], cos, sin, j);
+    if (gives) last = x[1].v[0], x[1].v[0] = x[0].v[0], x[0].v[0] = other;
     packs[0] = pack(x[0]), packs[1] = pack(x[1]);
 }
 
-// The same for a vector that begins one place earlier.
+// Pairs beside each other: each vector begins with the second member of another thread's pair, and its own last pair has its second
+// in `last`.
+DEVICE void turn_beside(Pack<q_t, V> (&packs)[2], q_t (&last)[2], const acc_t (&cos)[V], const acc_t (&sin)[V]) {
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        Vec<q_t, V> x = unpack(packs[h]);
+#pragma unroll
+        for (int j = 0; j < V / 2; j++) {
+            q_t& second = 2 * j + 2 < V ? x.v[(2 * j + 2) % V] : last[h];
+            turn_pair(x.v[(2 * j + 1) % V], second, cos, sin, h * (V / 2) + j);
+        }
+        packs[h] = pack(x);
+    }
+}
+
+// Two elements as they go from thread to thread.
+template <class T> struct Two {
+    static constexpr int words = sizeof(T) < 4 ? 1 : 2 * (int)sizeof(T) / 4;
+    u32 w[words];
+    __device__ __forceinline__ Two(T first, T second) {
+        if constexpr (sizeof(T) == 2) w[0] = (u32)first.bits | (u32)second.bits << 16;
+        else memcpy(w, &first, sizeof first), memcpy(w + words / 2, &second, sizeof second);
+    }
+    __device__ __forceinline__ T at(int which) const {
+        T v;
+        if constexpr (sizeof(T) == 2) v.bits = (u16)(w[0] >> 16 * which);
+        else memcpy(&v, w + which * (words / 2), sizeof v);
+        return v;
+    }
+    // What a lane of the warp has.
+    __device__ __forceinline__ Two of(u32 lanes, int lane) const {
+        Two v = *this;
+#pragma unroll
+        for (int i = 0; i < words; i++) v.w[i] = __shfl_sync(lanes, w[i], lane);
+        return v;
+    }
+};
+
+// Cosines or sines for a vector that begins one place earlier.
 DEVICE void move_on(acc_t (&to)[V], acc_t first) {
 #pragma unroll
     for (int j = V - 1; j > 0; j--) to[j] = to[j - 1];
     to[0] = first;
 }
+
+// Pairs beside each other: what a thread and others of its warp have of each other's vectors. Those of a head's parts are half a head
+// apart; so what follows the last part's first vector begins the first part's second one, and what follows its second vector is the
+// next head's, or what is copied.
+struct Handed {
+    static constexpr bool all = R == D, copies = PARTS > TURNED;
+    static constexpr int end = TURNED - 1; // the last part
+    // Warps have whole heads.
+    static constexpr bool whole = PARTS == TURNED && 32 % TURNED == 0;
+    int lane, part;
+    bool given[2], takes[2], taken[2]; // by the thread that has it; from another's pair; from a thread of this warp
+
+    template <class I> __device__ __forceinline__ Handed(I at, u32 of, u32 head, i64 units) : lane(threadIdx.x % 32), part((int)of) {
+        bool up = lane < 31 && (i64)at + 1 < units, down = lane > 0;
+        // The next head is not the next in memory behind the last of q and of k, unless there is no k.
+        given[0] = whole || (part < end ? up : lane >= end);
+        given[1] = part < end ? whole || up : up && (all ? !K || (head + 1 != HQ && head + 1 != HEADS) : copies);
+        takes[0] = part == 0 ? all : part <= end + 1;
+        takes[1] = part <= end;
+        taken[0] = takes[0] && (part > 0 ? whole || down : down && !(K && (head == 0 || head == HQ)));
+        taken[1] = takes[1] && (whole || (part == 0 ? lane + end < 32 : down));
+    }
+    // The elements that follow the vectors, where they are given.
+    __device__ __forceinline__ void fetch(u32 lanes, const Pack<q_t, V> (&x)[2], q_t (&last)[2]) const {
+        Two<q_t> firsts(unpack(x[0]).v[0], unpack(x[1]).v[0]);
+        Two<q_t> next = firsts.of(lanes, lane + 1), start = firsts.of(lanes, lane - part);
+        if (given[0]) last[0] = part < end ? next.at(0) : start.at(1);
+        if (given[1]) last[1] = part < end ? next.at(1) : next.at(0);
+    }
+    // Back to the vectors that they begin.
+    __device__ __forceinline__ void on(u32 lanes, Pack<q_t, V> (&x)[2], const q_t (&last)[2]) const {
+        Two<q_t> lasts(last[0], last[1]);
+        Two<q_t> before = lasts.of(lanes, lane - 1), ends = lasts.of(lanes, lane + end);
+        if (taken[0]) put_first(x[0], part == 0 || part > end ? before.at(1) : before.at(0));
+        if (taken[1]) put_first(x[1], part == 0 ? ends.at(0) : before.at(1));
+    }
+};
 
 // ---- A thread's two vectors ----------------------------------------------------------------------------------------
 
@@ -100,10 +167,12 @@ template <class In, class Out>
 DEVICE void rotate(const Args& a, const In& q, const In& k, const Out& q_out, const Out& k_out) {
     constexpr bool neox = STYLE == STYLE_neox, copies = PARTS > TURNED;
     // Whether a thread's vectors are half a head apart, so that those of a warp lie side by side.
-    constexpr bool apart = neox || (V > 1 && !BEHIND);
+    constexpr bool apart = neox || V > 1, beside = BESIDE;
     constexpr i64 UNITS = B * S * HEADS * PARTS;
     using index = typename Choose<(UNITS < 1ll << 31), u32, u64>::type;
     index at = (index)blockIdx.x * THREADS + threadIdx.x;
+    u32 lanes = 0xffffffffu;
+    if constexpr (beside && UNITS % THREADS != 0) lanes = __ballot_sync(lanes, at < UNITS);
     if (UNITS % THREADS != 0 && at >= UNITS) return;
     index place = at / (HEADS * PARTS);
     u32 rest = (u32)(at - place * (HEADS * PARTS)), head = rest / (u32)PARTS, part = rest % (u32)PARTS;
@@ -117,10 +186,18 @@ DEVICE void rotate(const Args& a, const In& q, const In& k, const Out& q_out, co
     load_here<LARGE != 0>(x[0][0], row + first - BEHIND);
     if (two) load_here<LARGE != 0>(x[0][1], row + second - BEHIND);
     // The last of its elements, if it lies in another thread's vector.
-    bool gives = BEHIND && (neox ? part == 0 : turns);
-    int last_at = neox ? (int)R - 1 : first + 2 * V - 1;
+    bool gives = BEHIND && neox && part == 0;
+    int last_at = (int)R - 1;
     q_t last{};
     if (gives) last = row[last_at];
+    // Of pairs beside each other, the last of each vector; those that no thread of the warp has come from memory.
+    Handed hand(at, part, head, UNITS);
+    q_t lasts[2]{};
+    if constexpr (beside) {
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            if (turns && !hand.given[h]) lasts[h] = row[(h == 0 ? first : second) + V - 1];
+    }
     acc_t cos[V], sin[V];
     if (turns) {
         index position = B == 1 ? place : place % (index)S;
@@ -140,14 +217,32 @@ DEVICE void rotate(const Args& a, const In& q, const In& k, const Out& q_out, co
             move_on(sin, a.sin.at(position, before));
         }
     }
-    loads_first(x);
+    if constexpr (!beside) loads_first(x); // else they wait for each other
     if constexpr (!BEHIND) {
         if (turns) turn(x[0], cos, sin);
         q_t* to = head_at(q_out, k_out, (i64)place, head);
         store_pack(to + first, x[0][0]);
         if (two) store_pack(to + second, x[0][1]);
+    } else if constexpr (beside) {
+        hand.fetch(lanes, x[0], lasts);
+        if (turns) turn_beside(x[0], lasts, cos, sin);
+        hand.on(lanes, x[0], lasts);
+        __syncwarp(lanes); // in place, too, all is loaded before anything is stored
+        q_t* to = head_at(q_out, k_out, (i64)place, head);
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            int from = h == 0 ? first : second;
+            if (turns && !hand.given[h]) to[from + V - 1] = lasts[h];
+            // What nobody turns is stored as it was loaded, unless it lies before the tensor; the tensor's last is in no vector.
+            bool before = h == 0 && part == 0 && place == 0 && (head == 0 || head == HQ);
+            if (h == 1 && !two) continue;
+            if (hand.taken[h] || (!hand.takes[h] && !before)) store_pack(to + from - 1, x[0][h]);
+            else store_pieces<1>(to + from - 1, x[0][h]);
+        }
+        bool ends = copies && part + 1 == PARTS && place + 1 == B * S && (head + 1 == HQ || head + 1 == HEADS);
+        if (ends) to[D - 1] = row[D - 1];
     } else {
-        if (turns) turn_behind(x[0], last, gives, cos, sin);
+        if (turns) turn_halves(x[0], last, gives, cos, sin);
         q_t* to = head_at(q_out, k_out, (i64)place, head);
         // Handed on by shared memory. In place, too, all is loaded before anything is stored.
         __shared__ q_t handed[THREADS];
@@ -156,12 +251,12 @@ DEVICE void rotate(const Args& a, const In& q, const In& k, const Out& q_out, co
         // What ends the turned part of a head lies in the next head's first vector, or in the first that is copied. The next
         // head is not the next in memory behind the last of q and of k, unless there is no k.
         constexpr bool all = R == D;
-        constexpr u32 distance = neox ? TURNED : 1; // to the thread that stores it
-        bool takes = neox ? part == (all ? 0 : TURNED) : part <= TURNED && (all || part > 0);
+        constexpr u32 distance = TURNED; // to the thread that stores it
+        bool takes = part == (all ? 0 : TURNED);
         bool taken = takes && threadIdx.x >= distance && !(all && K && part == 0 && (head == 0 || head == HQ));
         if (taken) put_first(x[0][0], handed[threadIdx.x - distance]);
         bool given = threadIdx.x + distance < THREADS && at + distance < UNITS;
-        if (neox || part + 1 == TURNED) given = given && (all ? !K || (head + 1 != HQ && head + 1 != HEADS) : copies);
+        given = given && (all ? !K || (head + 1 != HQ && head + 1 != HEADS) : copies);
         if (gives && !given) to[last_at] = last;
         // What nobody turns is stored as it was loaded, unless it lies before the tensor; the tensor's last is in no vector.
         bool loaded = !takes && !(part == 0 && place == 0 && (head == 0 || head == HQ));
@@ -258,4 +353,4 @@ template <class A> DEVICE void by_form(const A& a) {
     else run(a.q, a.q, a.q_out, a.q_out);
 }
 
-KERNEL __launch_bounds__(THREADS) rope(const __grid_constant__ Args a) { by_form(a); }
+KERNEL __launch_bounds__(THREADS, BESIDE) rope(const __grid_constant__ Args a) { by_form(a); }
