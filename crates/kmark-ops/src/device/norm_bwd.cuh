@@ -164,6 +164,9 @@ template <bool centred, int sums> struct NormBwd {
             });
         }
 
+        // `every` blocks have T::rows rows each of as many together.
+        DEVICE int first_row(u32 block) { return (int)block / every * T::rows * every + block % every; }
+
         // Writes what the block summed. Sums that lie across vectors go through shared memory, so that threads beside each other
         // write what lies beside each other; of rows that are turned, sums stand as the elements do, the last one's first.
         DEVICE void put_sum(acc_t (&mine)[count][step], const Walk& like, int end, acc_t end_sum, acc_t* part, acc_t* all) {
@@ -192,8 +195,7 @@ template <bool centred, int sums> struct NormBwd {
             for (int k = 0; k < sums * count * step; k++) sum[k / (count * step)][k / step % count][k % step] = 0;
 #pragma unroll
             for (int s = 0; s < sums; s++) end_sum[s] = 0;
-            // `every` blocks have T::rows rows each of as many together.
-            int m = (int)a.m, first = (int)blockIdx.x / every * T::rows * every + blockIdx.x % every, stride = gridDim.x * T::rows;
+            int m = (int)a.m, first = first_row(blockIdx.x), stride = gridDim.x * T::rows;
             int mine = T::index() * every, end = -1;
             auto some = [&](int row) { return min(row, m - 1); };
             const Walk like = How::like(a.x.row(some(first)));
@@ -260,8 +262,14 @@ template <bool centred, int sums> struct NormBwd {
             }
             if constexpr (copied) copy_wait<0>();
             acc_t* all = reinterpret_cast<acc_t*>(shared);
+            Walk again = like;
+            if constexpr (alike && T::rows == 1) {
+                u32 block[1] = {blockIdx.x};
+                forget(block); // how rows start is found once more: kept, it would take a register from the walk
+                again = How::like(a.x.row(some(first_row(block[0]))));
+            }
 #pragma unroll
-            for (int s = 0; s < sums; s++) put_sum(sum[s], like, end, end_sum[s], P::at(a.workspace, blockIdx.x, s), all);
+            for (int s = 0; s < sums; s++) put_sum(sum[s], again, end, end_sum[s], P::at(a.workspace, blockIdx.x, s), all);
             if (blockIdx.x == 0 && threadIdx.x == 0) P::count(a.workspace) = gridDim.x;
         }
     };
