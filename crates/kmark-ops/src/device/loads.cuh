@@ -54,7 +54,9 @@ template <int N, class E> DEVICE Pack<E, N> load_in_order(const E* p) {
             asm volatile("ld.relaxed.cta.global.v4.u32 {%0,%1,%2,%3}, [%4];"
                          : "=r"(v.w[i]), "=r"(v.w[i + 1]), "=r"(v.w[i + 2]), "=r"(v.w[i + 3]) : "l"((const u32*)p + i));
     } else if constexpr (bytes == 8) {
-        asm volatile("ld.relaxed.cta.global.v2.u32 {%0,%1}, [%2];" : "=r"(v.w[0]), "=r"(v.w[1]) : "l"(p));
+        u32 w[2];
+        asm volatile("ld.relaxed.cta.global.v2.u32 {%0,%1}, [%2];" : "=r"(w[0]), "=r"(w[1]) : "l"(p));
+        memcpy(&v, w, 8);
     } else if constexpr (bytes == 4) {
         u32 w;
         asm volatile("ld.relaxed.cta.global.u32 %0, [%1];" : "=r"(w) : "l"(p));

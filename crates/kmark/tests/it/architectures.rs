@@ -162,6 +162,10 @@ dtype = ["bf16", "f32"]
 memory = ["dense", "strided", "unaligned"]
 configs = ["33x1", "33x17"]
 [[cases]]
+op = ["rmsnorm", "layernorm", "add-rmsnorm", "softmax", "softmax-bwd"]
+dtype = "f64"
+configs = ["33x257"]
+[[cases]]
 op = "layernorm-bwd"
 dtype = "f16"
 bias = "yes"
