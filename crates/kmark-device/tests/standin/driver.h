@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "calls.h"
-#include "fibers.h"
+#include "ptx_steps.h"
 
 using std::shared_ptr;
 using std::string;
@@ -112,8 +112,13 @@ struct Stream {
 };
 
 struct Module {
-    void* library;
-    const emu_Module* table;
+    string image;
+    std::vector<void*> libraries; // the same again and again, for variables of its own
+    Code code;
+    const emu_Module* table() const { return code.copies[0]; }
+    ~Module() {
+        for (void* library : libraries) dlclose(library);
+    }
 };
 struct Function {
     shared_ptr<Module> module; // stays loaded while a launch of it is queued
@@ -176,6 +181,8 @@ struct Driver {
         if (const char* bytes = getenv("KMARK_STANDIN_MEMORY")) limit = strtoull(bytes, nullptr, 0);
     }
 };
+constexpr int SMS = 16;
+static const bool HOPPER = getenv("KMARK_STANDIN_ARCH") && !strcmp(getenv("KMARK_STANDIN_ARCH"), "90");
 // Never destroyed: the threads of the streams may outlive main.
 static Driver& driver = *new Driver;
 static char context; // only its address counts

@@ -11,7 +11,17 @@ struct emu_Dim { unsigned x, y, z; };
 struct emu_Thread { unsigned x, y, z, lane; };
 
 // What the threads of a warp can do together.
-enum emu_Op { EMU_SYNC, EMU_SHUFFLE, EMU_BALLOT, EMU_LDMATRIX, EMU_LDMATRIX_TRANS, EMU_MMA_F16, EMU_MMA_BF16 };
+enum emu_Op {
+    EMU_SYNC, EMU_SHUFFLE, EMU_BALLOT, EMU_LDMATRIX, EMU_LDMATRIX_TRANS, EMU_STMATRIX, EMU_STMATRIX_TRANS, EMU_HELD,
+    EMU_MMA_F16, EMU_MMA_BF16
+};
+
+// An operand of an asm statement: where it lies, or its bits.
+struct emu_Operand {
+    void* at;
+    unsigned long long bits;
+    unsigned size; // of what lies there
+};
 
 struct emu_Runtime {
     void (*sync_block)();
@@ -25,6 +35,7 @@ struct emu_Runtime {
     unsigned long long (*now)();
     void (*rest)(unsigned ns); // lets the host and other streams go on
     void (*fail)(int code);    // ends the launch; does not return
+    void (*ptx)(unsigned site, const emu_Operand* operands); // an asm statement
 };
 
 // Where the module finds itself; the driver writes it at every switch.
@@ -46,6 +57,7 @@ struct emu_Module {
     const emu_Kernel* kernels; // the last has no name
     char *bss, *bss_end; // static shared memory; the dynamic one lies between
     unsigned char* dynamic_shared;
+    const char* const* texts; // of the asm statements; the last is null
 };
 
 // Bytes after the largest dynamic shared memory where nobody may write.
@@ -210,6 +222,11 @@ EMU unsigned __float_as_uint(float v) { return emu_bits<unsigned>(v); }
 EMU int __float_as_int(float v) { return emu_bits<int>(v); }
 EMU float __uint_as_float(unsigned v) { return emu_bits<float>(v); }
 EMU float __int_as_float(int v) { return emu_bits<float>(v); }
+EMU long long __double_as_longlong(double v) { return emu_bits<long long>(v); }
+EMU double __longlong_as_double(long long v) { return emu_bits<double>(v); }
+EMU unsigned __funnelshift_r(unsigned low, unsigned high, unsigned by) {
+    return (unsigned)(((unsigned long long)high << 32 | low) >> (by & 31));
+}
 template <class T> EMU T __ldg(const T* p) { return *p; }
 
 // ---- Threads together ----------------------------------------------------------------------------------------------
@@ -248,6 +265,17 @@ template <class T> EMU T __shfl_down_sync(unsigned mask, T v, unsigned by, int w
 EMU unsigned long long emu_vote(unsigned mask, bool yes) {
     return emu_view.runtime->exchange(EMU_BALLOT, mask, yes)[threadIdx.lane];
 }
+#define EMU_REDUCE(NAME, T, NEW) \
+    EMU T NAME(unsigned mask, T v) { \
+        for (int bits = 1; bits < 32; bits *= 2) { T other = __shfl_xor_sync(mask, v, bits); v = NEW; } \
+        return v; \
+    }
+EMU_REDUCE(__reduce_add_sync, unsigned, v + other)
+EMU_REDUCE(__reduce_add_sync, int, v + other)
+EMU_REDUCE(__reduce_max_sync, unsigned, v > other ? v : other)
+EMU_REDUCE(__reduce_max_sync, int, v > other ? v : other)
+EMU_REDUCE(__reduce_min_sync, unsigned, v < other ? v : other)
+EMU_REDUCE(__reduce_min_sync, int, v < other ? v : other)
 EMU unsigned __ballot_sync(unsigned mask, int yes) { return (unsigned)emu_vote(mask, yes != 0); }
 EMU int __any_sync(unsigned mask, int yes) { return (unsigned)emu_vote(mask, yes != 0) != 0; }
 EMU int __all_sync(unsigned mask, int yes) {
@@ -274,12 +302,31 @@ template <class T> EMU T atomicCAS(T* p, typename emu_Same<T>::type expect, type
     return old;
 }
 
-// ---- What kmark.cuh and mma.cuh write in PTX -----------------------------------------------------------------------
+// ---- PTX -----------------------------------------------------------------------------------------------------------
 
-EMU unsigned long long global_ns() { return emu_view.runtime->now(); }
 EMU long long clock64() { return (long long)emu_view.runtime->now(); }
 EMU void __nanosleep(unsigned ns) { emu_view.runtime->rest(ns); }
 EMU void __trap() { emu_view.runtime->fail(719); }
+
+#ifndef KMARK_EMULATE
+
+// libnvrtc.cpp makes calls of asm statements. Operands in registers of 16, 32 and 64 bits:
+EMU unsigned long long emu_h(unsigned short v) { return v; }
+template <class T> EMU unsigned long long emu_r(T v) { return (unsigned)v; }
+template <class T> EMU unsigned long long emu_l(T v) { return (unsigned long long)v; }
+EMU unsigned long long emu_f(float v) { return emu_bits<unsigned>(v); }
+EMU unsigned long long emu_d(double v) { return emu_bits<unsigned long long>(v); }
+template <class T> EMU unsigned long long emu_n(T v) { return (unsigned long long)v; }
+
+// Addresses in shared memory count from a multiple of 1024, as swizzled tiles lie.
+EMU size_t __cvta_generic_to_shared(const void* p) {
+    return (size_t)((const char*)p - (const char*)((size_t)__bss_start & ~(size_t)1023));
+}
+
+#else
+// What kmark.cuh and mma.cuh write in PTX.
+
+EMU unsigned long long global_ns() { return emu_view.runtime->now(); }
 EMU unsigned sm_id() {
     return (blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z)) % 16;
 }
@@ -307,4 +354,5 @@ EMU void copy_async16(void* to, const void* from, bool valid = true) {
 EMU void copy_commit() { emu_view.runtime->copy_commit(); }
 template <int left> EMU void copy_wait() { emu_view.runtime->copy_wait(left); }
 
+#endif
 #endif

@@ -18,7 +18,7 @@
 #define STANDIN_DRIVER
 #include "emulate.h"
 
-enum { ILLEGAL_ADDRESS = 700, MISALIGNED_ADDRESS = 716, LAUNCH_FAILED = 719 };
+enum { ILLEGAL_ADDRESS = 700, ILLEGAL_INSTRUCTION = 715, MISALIGNED_ADDRESS = 716, LAUNCH_FAILED = 719 };
 constexpr uint8_t GARBAGE = 0xcd;
 
 inline uint64_t monotonic_ns() {

@@ -1,78 +1,219 @@
-// Runs the launches of a stream on the CPU: block after block, the threads of a block as fibers that are only left
+// Runs the launches of a stream on the CPU: cluster after cluster of blocks, their threads as fibers that are only left
 // where they wait for each other. A thread that never waits costs no switch: the fiber that ran it runs the next one.
+// The next cluster begins when one has ended, or when all threads of those that run wait for somebody else.
 // A wait that can never end, a fault and a misuse end the launch with the code that a GPU would give. To make mistakes
 // visible, shared memory is garbage at the start of a block, asynchronous copies leave garbage until they are
 // waited for, and KMARK_STANDIN_ORDER=reverse runs the threads of a block from the last to the first.
 #pragma once
-#include "fiber.h"
+#include <fcntl.h>
+#include <stdio.h>
 
-struct Dim { unsigned x, y, z; };
+#include <deque>
+
+#include "blocks.h"
+#include "faults.h"
 
 class Runner {
 public:
     // One launch from its first to its last block; 0 or the error. `params` stay where they are meanwhile.
-    int launch(const emu_Module& module, const emu_Kernel& kernel, Dim grid, Dim block, unsigned shared,
-               void** params) {
+    int launch(Code& all, size_t kernel, const Shape& as, void** params) {
         waiting++;
         turn.lock();
         waiting--;
         now = this;
-        view = module.view;
-        *view = emu_View{nullptr, {0, 0, 0}, {block.x, block.y, block.z}, {grid.x, grid.y, grid.z}, &RUNTIME};
-        run = kernel.run;
+        code = &all;
+        shape = as;
         args = params;
-        count = block.x * block.y * block.z;
-        for (unsigned i = 0; i < count; i++)
-            threads[i].index = {i % block.x, i / block.x % block.y, i / block.x / block.y, i % 32};
-        error = 0;
-        guard_thread();
+        count = shape.block.x * shape.block.y * shape.block.z;
+        kernel_index = kernel;
+        const Dim &g = shape.grid, &c = shape.cluster;
+        next_cluster = error = 0;
+        clusters = (u64)(g.x / c.x) * (g.y / c.y) * (g.z / c.z);
+        Faults::guard_thread();
         sigjmp_buf jump;
         if (sigsetjmp(jump, 1) == 0) {
-            fault_jump = &jump;
-            emu_Dim& at = view->block;
-            for (at.z = 0; at.z < grid.z; at.z++)
-                for (at.y = 0; at.y < grid.y; at.y++)
-                    for (at.x = 0; at.x < grid.x && error == 0; at.x++) run_block(module, shared);
+            Faults::jump = &jump;
+            while (error == 0 && (choose() || find_work())) enter();
         } else {
             error = ILLEGAL_ADDRESS;
+            say("a fault, as of an address that is none");
         }
-        fault_jump = nullptr;
-        for (unsigned i = 0; i < count; i++) { // after an error some are still in the middle
-            if (threads[i].fiber) idle.push_back(threads[i].fiber);
-            threads[i].fiber = nullptr;
-            threads[i].copies.clear();
-            threads[i].groups.clear();
+        Faults::jump = nullptr;
+        late.clear();
+        for (auto& block : blocks) { // after an error some are still in the middle
+            if (block->cluster) clear(*block);
+            block->cluster = nullptr;
         }
+        in_clusters.clear();
         turn.unlock();
         return error;
     }
 
-private:
-    struct Copy { void* to; const void* from; bool valid; };
-    struct Thread {
-        emu_Thread index;
-        Fiber* fiber = nullptr; // null before the first and after the last instruction
-        emu_Op op;              // what it waits for in its warp, and with whom
-        unsigned mask;
-        std::vector<Copy> copies; // under way, and where each committed group of them ends
-        std::vector<size_t> groups;
-    };
-    struct Warp {
-        unsigned live, ready, arrived; // lanes not at their end, lanes that can go on, lanes that wait in a collective
-        uint64_t word_in[32], word_out[32];
-        const void* row_in[32];
-        unsigned wide_in[32][10], wide_out[32][4];
-    };
+    // ---- For ptx_steps.h: the current thread, what it waits for ----
 
-    Thread threads[1024];
-    Warp warps[32];
-    unsigned count = 0, live = 0, at_barrier = 0, current = 0, ready_warps = 0;
+    Block& block() { return *at; }
+    Thread& thread() { return at->threads[current]; }
+    Warp& warp() { return at->warps[current / 32]; }
+    unsigned lane() const { return current % 32; }
+    unsigned index() const { return current; }
+    const Shape& launched() const { return shape; }
+    const emu_View& view() const { return *at->module->view; }
+    static Runner& the() { return *now; }
+
+    [[noreturn]] void give_up(int code, const char* why = nullptr) {
+        if (why) say(why);
+        error = code;
+        Context::swap(thread().fiber->context, main);
+        __builtin_unreachable();
+    }
+
+    void say(const char* what) {
+        const emu_View& v = view();
+        if (log >= 0)
+            dprintf(log, "stand-in: block %u,%u,%u thread %u: %s\n", v.block.x, v.block.y, v.block.z, current, what);
+    }
+
+    // Others go on first; of those who only poll, all do before this one does again. `news`: something was done before.
+    void poll(bool news) {
+        progress |= news;
+        unsigned w = current / 32;
+        at->warps[w].polls |= 1u << lane();
+        at->polling_warps |= 1u << w;
+        leave();
+    }
+    template <class Done>
+    void wait_until(Done done) {
+        for (bool news = true; !done(); news = false) poll(news);
+        progress = true;
+    }
+    // Of who reads the same again and again nobody can tell whether he waits for it.
+    void poll_memory(u64 place, u64 value) {
+        auto seen = thread().seen.insert({place, value});
+        bool news = seen.second || seen.first->second != value;
+        seen.first->second = value;
+        poll(news);
+    }
+
+    void collect(emu_Op op, unsigned mask) {
+        unsigned w = current / 32, lane = current % 32;
+        if (!(mask >> lane & 1)) give_up(LAUNCH_FAILED, "a lane that is not in the mask");
+        thread().op = op;
+        thread().mask = mask;
+        at->warps[w].arrived |= 1u << lane;
+        unsigned group = group_of(w, lane);
+        if (!group) return park();
+        complete(w, lane, group);
+        set_ready(*at, w, group & ~(1u << lane));
+    }
+
+    void sync_threads() {
+        if (++at->at_barrier < at->live) return park();
+        open_barrier(*at);
+        skip_self();
+    }
+    // Barrier `id` of `all` threads. Who only arrives does not wait.
+    bool sync_named(unsigned id, unsigned all, bool wait, bool yes) {
+        Named& n = at->named[id];
+        n.all &= yes;
+        n.arrived++;
+        if (wait) n.lanes[current / 32] |= 1u << lane();
+        if (n.arrived < all) {
+            if (wait) park();
+            return n.result;
+        }
+        n.result = n.all;
+        n.all = true;
+        n.arrived = 0;
+        for (unsigned w = 0; w * 32 < count; w++) set_ready(*at, w, n.lanes[w]), n.lanes[w] = 0;
+        if (wait) skip_self();
+        return n.result;
+    }
+    void cluster_arrive() {
+        Cluster& c = *at->cluster;
+        thread().cluster_phase = c.phase;
+        c.arrived++;
+        open_cluster(c);
+    }
+    void cluster_wait() {
+        Cluster& c = *at->cluster;
+        unsigned phase = thread().cluster_phase;
+        wait_until([&] { return c.phase != phase; });
+    }
+
+    // What hardware does in its own time: at the latest, when all wait.
+    void do_later(std::function<void()> work) { late.push_back(std::move(work)); }
+
+    // ---- Shared memory ----
+
+    // An address as instructions have it: bytes from `base`; of another block of the cluster, its rank and one in front.
+    char* shared_at(u64 address, size_t bytes) {
+        Block* of = at;
+        if (unsigned rank = (unsigned)(address >> 24 & 0xff)) {
+            if (rank > at->cluster->count) give_up(ILLEGAL_ADDRESS, "the cluster has no such block");
+            of = at->cluster->blocks[rank - 1];
+            if (of->live == 0) give_up(ILLEGAL_ADDRESS, "that block of the cluster has ended");
+        }
+        char* p = of->base + (address & 0xffffff);
+        if (p + bytes > of->end) give_up(ILLEGAL_ADDRESS, "no address in shared memory");
+        if ((uintptr_t)p % bytes_aligned(bytes)) give_up(MISALIGNED_ADDRESS);
+        return p;
+    }
+    static size_t bytes_aligned(size_t bytes) { return bytes % 16 == 0 ? 16 : bytes & -bytes; }
+    u64 in_block(u64 address, unsigned rank) const { return (address & 0xffffff) | (u64)(rank + 1) << 24; }
+
+    static void copy_wait(int left) { now->wait_copies(left); }
+    void wait_copies(int left) {
+        Thread& t = thread();
+        for (auto& copies : t.handed) land(*copies);
+        t.handed.clear();
+        size_t end = first_groups(t.groups, left);
+        for (size_t i = 0; i < end; i++) land(t.copies[i]);
+        t.copies.erase(t.copies.begin(), t.copies.begin() + (long)end);
+    }
+    std::shared_ptr<std::vector<Copy>> hand_over_copies() {
+        Thread& t = thread();
+        t.handed.push_back(std::make_shared<std::vector<Copy>>(std::move(t.copies)));
+        t.copies.clear();
+        t.groups.clear();
+        return t.handed.back();
+    }
+    void fail_later(int code) { error = code; }
+    void sleep(unsigned ns) { rest(ns); }
+    // How many entries the groups have that must be done so that only `left` are not; these groups are forgotten.
+    static size_t first_groups(std::vector<size_t>& groups, int left) {
+        if (groups.size() <= (size_t)left) return 0;
+        size_t done = groups.size() - (size_t)left, end = groups[done - 1];
+        groups.erase(groups.begin(), groups.begin() + (long)done);
+        for (size_t& g : groups) g -= end;
+        return end;
+    }
+    static void land(const Copy& c) {
+        memcpy(c.to, c.from, c.valid);
+        memset((char*)c.to + c.valid, 0, c.bytes - c.valid);
+    }
+    static void land(std::vector<Copy>& copies) {
+        for (const Copy& c : copies) land(c);
+        copies.clear();
+    }
+
+private:
+    std::vector<std::unique_ptr<Block>> blocks;
+    std::vector<std::unique_ptr<Cluster>> in_clusters;
+    std::deque<std::function<void()>> late;
+    Block* at = nullptr; // the current thread is thread `current` of this one
+    unsigned count = 0, current = 0;
+    u64 next_cluster = 0, clusters = 0;
+    size_t kernel_index = 0;
     int error = 0;
-    emu_View* view = nullptr;
-    void (*run)(void**) = nullptr;
+    bool progress = false;
+    Code* code = nullptr;
+    Shape shape;
     void** args = nullptr;
     Context main;
     bool reverse = getenv("KMARK_STANDIN_ORDER") && strcmp(getenv("KMARK_STANDIN_ORDER"), "reverse") == 0;
+    int log = getenv("KMARK_STANDIN_WHY")
+        ? open(getenv("KMARK_STANDIN_WHY"), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666)
+        : -1;
 
     // Only one launch runs at a time in the process, so that kernels may have globals: `now` is the one.
     static inline std::mutex turn;
@@ -81,224 +222,298 @@ private:
     static inline std::vector<Fiber*>& idle = *new std::vector<Fiber*>; // a stream may outlive main
     static const emu_Runtime RUNTIME;
 
-    void run_block(const emu_Module& module, unsigned shared) {
-        memset(module.dynamic_shared, GARBAGE, shared + EMU_SHARED_FENCE);
-        char* dynamic = (char*)module.dynamic_shared;
-        memset(module.bss, GARBAGE, (size_t)(dynamic - module.bss));
+    // ---- Blocks begin and end ----
+
+    bool start_cluster() {
+        const Dim &g = shape.grid, &c = shape.cluster;
+        unsigned all = c.x * c.y * c.z;
+        Block* mine[64];
+        unsigned found = 0;
+        for (size_t i = 0; found < all; i++) {
+            if (i == blocks.size()) blocks.emplace_back(new Block);
+            if (i == code->copies.size()) {
+                const emu_Module* more = code->another ? code->another() : nullptr;
+                if (!more) return false;
+                code->copies.push_back(more);
+            }
+            if (!blocks[i]->cluster) mine[found++] = blocks[i].get(), blocks[i]->module = code->copies[i];
+        }
+        in_clusters.emplace_back(new Cluster);
+        Cluster* cluster = in_clusters.back().get();
+        cluster->count = all;
+        cluster->live = all * count;
+        u64 i = next_cluster++;
+        Dim first = {(unsigned)(i % (g.x / c.x)) * c.x, (unsigned)(i / (g.x / c.x) % (g.y / c.y)) * c.y,
+                     (unsigned)(i / (g.x / c.x) / (g.y / c.y)) * c.z};
+        for (unsigned r = 0; r < all; r++) {
+            emu_Dim place = {first.x + r % c.x, first.y + r / c.x % c.y, first.z + r / c.x / c.y};
+            cluster->blocks[r] = mine[r];
+            mine[r]->rank = r;
+            mine[r]->cluster = cluster;
+            start(*mine[r], place);
+        }
+        return true;
+    }
+
+    void start(Block& b, emu_Dim place) {
+        const Dim &block = shape.block, &grid = shape.grid;
+        *b.module->view = emu_View{nullptr, place, {block.x, block.y, block.z}, {grid.x, grid.y, grid.z}, &RUNTIME};
+        b.run = b.module->kernels[kernel_index].run;
+        // Where the driver finds the variables without a value, which are shared memory: garbage, as far as it may be used.
+        const emu_Module& m = *b.module;
+        char* dynamic = (char*)m.dynamic_shared;
+        memset(dynamic, GARBAGE, shape.shared + EMU_SHARED_FENCE);
+        memset(m.bss, GARBAGE, (size_t)(dynamic - m.bss));
         dynamic += EMU_SHARED_MAX + EMU_SHARED_FENCE;
-        memset(dynamic, GARBAGE, (size_t)(module.bss_end - dynamic));
-        live = count;
-        at_barrier = ready_warps = 0;
+        memset(dynamic, GARBAGE, (size_t)(m.bss_end - dynamic));
+        b.base = (char*)((uintptr_t)m.bss & ~(uintptr_t)1023);
+        b.end = m.bss_end;
+        b.live = count;
+        b.at_barrier = b.ready_warps = b.polling_warps = 0;
+        for (Named& n : b.named) n = Named();
+        for (unsigned i = 0; i < count; i++)
+            b.threads[i].index = {i % block.x, i / block.x % block.y, i / block.x / block.y, i % 32};
         for (unsigned first = 0, w = 0; first < count; first += 32, w++) {
             unsigned lanes = count - first;
-            warps[w].live = warps[w].ready = lanes >= 32 ? ~0u : (1u << lanes) - 1;
-            warps[w].arrived = 0;
-            ready_warps |= 1u << w;
+            b.warps[w].live = b.warps[w].ready = lanes >= 32 ? ~0u : (1u << lanes) - 1;
+            b.warps[w].arrived = b.warps[w].polls = 0;
+            b.ready_warps |= 1u << w;
         }
-        take(next());
-        Context::swap(main, threads[current].fiber->context);
+        at = &b;
+        current = 0;
+    }
+
+    // The last thread of the current block is at its end.
+    void end_block() {
+        const unsigned char* behind = at->module->dynamic_shared + shape.shared;
         for (unsigned i = 0; i < EMU_SHARED_FENCE && error == 0; i++)
-            if (module.dynamic_shared[shared + i] != GARBAGE) error = ILLEGAL_ADDRESS;
+            if (behind[i] != GARBAGE) error = ILLEGAL_ADDRESS;
+        if (error) say("shared memory behind its end was written");
+        Cluster* c = at->cluster;
+        for (unsigned r = 0; r < c->count; r++)
+            if (c->blocks[r]->live > 0) return;
+        for (unsigned r = 0; r < c->count; r++) c->blocks[r]->cluster = nullptr;
+        for (size_t i = 0; i < in_clusters.size(); i++)
+            if (in_clusters[i].get() == c) return (void)in_clusters.erase(in_clusters.begin() + (long)i);
+    }
+
+    static void clear(Block& b) {
+        for (Thread& t : b.threads) {
+            if (t.fiber) idle.push_back(t.fiber);
+            t.fiber = nullptr;
+            forget(t);
+        }
+    }
+    static void forget(Thread& t) {
+        t.copies.clear(), t.groups.clear(), t.handed.clear();
+        t.stores.clear(), t.store_groups.clear();
+        t.products.clear(), t.product_groups.clear();
+        t.seen.clear();
     }
 
     // ---- Who runs next ----
 
     unsigned pick(unsigned bits) const { return reverse ? 31 - __builtin_clz(bits) : __builtin_ctz(bits); }
 
-    void set_ready(unsigned w, unsigned lanes) {
-        warps[w].ready |= lanes;
-        if (warps[w].ready) ready_warps |= 1u << w;
+    static void set_ready(Block& b, unsigned w, unsigned lanes) {
+        b.warps[w].ready |= lanes;
+        if (b.warps[w].ready) b.ready_warps |= 1u << w;
     }
-
-    // A thread that can go on, of the same warp if there is one (its data is near); -1 if all wait.
-    int next() {
-        if (ready_warps == 0) return -1;
+    // What made all ready goes on by itself.
+    void skip_self() {
         unsigned w = current / 32;
-        if (!(ready_warps >> w & 1)) w = pick(ready_warps);
-        unsigned lane = pick(warps[w].ready);
-        warps[w].ready &= ~(1u << lane);
-        if (warps[w].ready == 0) ready_warps &= ~(1u << w);
-        return (int)(w * 32 + lane);
+        at->warps[w].ready &= ~(1u << current % 32);
+        if (at->warps[w].ready == 0) at->ready_warps &= ~(1u << w);
     }
 
-    // Makes `thread` the current one, with a fiber of its own.
-    void take(int thread) {
-        current = (unsigned)thread;
-        Thread& t = threads[current];
-        view->thread = &t.index;
+    // Makes a thread that can go on the current one, of the same warp if there is one (its data is near).
+    bool choose() {
+        if (!at || !at->cluster || at->ready_warps == 0) {
+            Block* other = nullptr;
+            for (auto& b : blocks)
+                if (b->cluster && b->ready_warps && (!other || !reverse)) {
+                    other = b.get();
+                    if (!reverse) break;
+                }
+            if (!other) return false;
+            at = other;
+        }
+        unsigned w = current / 32;
+        if (!(at->ready_warps >> w & 1)) w = pick(at->ready_warps);
+        unsigned lane = pick(at->warps[w].ready);
+        at->warps[w].ready &= ~(1u << lane);
+        if (at->warps[w].ready == 0) at->ready_warps &= ~(1u << w);
+        current = w * 32 + lane;
+        return true;
+    }
+
+    // Nobody is ready. Those who poll look again; if that was in vain, hardware gets on with its work, or the next cluster
+    // begins, or the host and other streams have a turn.
+    bool find_work() {
+        for (unsigned turns = 0;; turns++) {
+            if (in_clusters.empty() && next_cluster == clusters) return false;
+            bool polls = false;
+            for (auto& b : blocks) polls |= b->cluster && b->polling_warps;
+            if (in_clusters.empty()) {
+                start_cluster();
+            } else if (!polls) {
+                error = LAUNCH_FAILED;
+                say("threads wait for others that have ended or wait elsewhere");
+                return false;
+            } else if (!progress) {
+                if (!late.empty()) {
+                    std::deque<std::function<void()>> all;
+                    all.swap(late);
+                    for (auto& work : all) work();
+                    if (error) return false;
+                } else if (next_cluster == clusters ||
+                           in_clusters.size() * shape.cluster.x * shape.cluster.y * shape.cluster.z >= 64 ||
+                           !start_cluster()) {
+                    rest(50000);
+                }
+            }
+            progress = false;
+            for (auto& b : blocks) {
+                if (!b->cluster) continue;
+                for (unsigned left = b->polling_warps; left; left &= left - 1) {
+                    unsigned w = (unsigned)__builtin_ctz(left);
+                    set_ready(*b, w, b->warps[w].polls);
+                    b->warps[w].polls = 0;
+                }
+                b->polling_warps = 0;
+            }
+            if (choose()) return true;
+            if (error) return false;
+        }
+    }
+
+    // The current thread gets a fiber, if it has none.
+    void take() {
+        Thread& t = thread();
+        at->module->view->thread = &t.index;
         if (t.fiber) return;
         if (idle.empty()) idle.push_back(new Fiber);
         t.fiber = idle.back();
         idle.pop_back();
         t.fiber->context.start(t.fiber->top, worker);
     }
+    void enter() {
+        take();
+        Context::swap(main, thread().fiber->context);
+    }
 
     // The current thread waits: another one goes on.
     void park() {
-        Fiber* mine = threads[current].fiber;
-        int other = next();
-        if (other < 0) give_up(LAUNCH_FAILED);
-        take(other);
-        Context::swap(mine->context, threads[current].fiber->context);
+        progress = true;
+        leave();
     }
-
-    void give_up(int code) {
-        error = code;
-        Context::swap(threads[current].fiber->context, main);
-        __builtin_unreachable();
+    void leave() {
+        Fiber* mine = thread().fiber;
+        if (!choose()) return Context::swap(mine->context, main);
+        take();
+        if (thread().fiber != mine) Context::swap(mine->context, thread().fiber->context);
     }
 
     static void worker() {
         for (;;) {
-            now->run(now->args);
+            now->at->run(now->args);
             now->finish();
         }
     }
 
     // The current thread is at its end. Returns if its fiber can run another one.
     void finish() {
-        Thread& t = threads[current];
+        Thread& t = thread();
+        Block& b = *at;
         unsigned w = current / 32;
         copy_wait(0);
-        t.copies.clear();
-        warps[w].live &= ~(1u << current % 32);
-        live--;
+        if (!t.stores.empty()) give_up(LAUNCH_FAILED, "a thread ends while copies read what it has in shared memory");
+        forget(t);
+        b.warps[w].live &= ~(1u << current % 32);
+        b.live--;
+        progress = true;
+        b.cluster->live--;
+        open_cluster(*b.cluster);
         // Those who wait do not wait for this one any more.
-        for (unsigned left = warps[w].arrived; left; left &= left - 1) {
+        for (unsigned left = b.warps[w].arrived; left; left &= left - 1) {
             unsigned lane = __builtin_ctz(left);
-            if (!(warps[w].arrived >> lane & 1)) continue;
+            if (!(b.warps[w].arrived >> lane & 1)) continue;
             unsigned group = group_of(w, lane);
-            if (group) complete(w, lane, group), set_ready(w, group);
+            if (group) complete(w, lane, group), set_ready(b, w, group);
         }
-        if (at_barrier > 0 && at_barrier == live) open_barrier(), set_all_ready();
-        int other = next();
+        if (b.at_barrier > 0 && b.at_barrier == b.live) open_barrier(b);
         Fiber* mine = t.fiber;
         t.fiber = nullptr;
-        if (other >= 0 && !threads[other].fiber) {
-            threads[other].fiber = mine;
-            take(other);
-            return;
+        if (b.live == 0) end_block();
+        bool other = error == 0 && choose();
+        if (other && !thread().fiber) {
+            thread().fiber = mine;
+            return take();
         }
         idle.push_back(mine);
-        if (other < 0) {
-            if (live > 0) error = LAUNCH_FAILED;
-            Context::swap(mine->context, main);
-        }
-        take(other);
-        Context::swap(mine->context, threads[current].fiber->context);
+        if (!other) Context::swap(mine->context, main);
+        take();
+        Context::swap(mine->context, thread().fiber->context);
     }
 
     // ---- Barriers and collectives ----
 
-    void open_barrier() { at_barrier = 0; }
-    void set_all_ready() {
-        for (unsigned w = 0; w * 32 < count; w++) set_ready(w, warps[w].live);
+    void open_barrier(Block& b) {
+        b.at_barrier = 0;
+        for (unsigned w = 0; w * 32 < count; w++) set_ready(b, w, b.warps[w].live);
+    }
+    void open_cluster(Cluster& c) {
+        if (c.arrived == 0 || c.arrived < c.live) return;
+        c.arrived = 0;
+        c.phase++;
     }
 
-    static void sync_block() {
-        Runner& r = *now;
-        if (++r.at_barrier < r.live) return r.park();
-        r.open_barrier();
-        r.set_all_ready();
-        unsigned w = r.current / 32, self = 1u << r.current % 32; // this one just goes on
-        r.warps[w].ready &= ~self;
-        if (r.warps[w].ready == 0) r.ready_warps &= ~(1u << w);
-    }
-
+    static void sync_block() { now->sync_threads(); }
     // The lanes that `lane` waits with if all of them are there, otherwise 0.
     unsigned group_of(unsigned w, unsigned lane) {
-        unsigned group = threads[w * 32 + lane].mask & warps[w].live;
-        return (group & ~warps[w].arrived) == 0 ? group : 0;
-    }
-
-    // The current lane takes part in `op` with the lanes of `mask`; its data lies in the warp's `in`.
-    void collect(emu_Op op, unsigned mask) {
-        unsigned w = current / 32, lane = current % 32;
-        if (!(mask >> lane & 1)) give_up(LAUNCH_FAILED);
-        threads[current].op = op;
-        threads[current].mask = mask;
-        warps[w].arrived |= 1u << lane;
-        unsigned group = group_of(w, lane);
-        if (!group) return park();
-        complete(w, lane, group);
-        set_ready(w, group & ~(1u << lane));
+        unsigned group = at->threads[w * 32 + lane].mask & at->warps[w].live;
+        return (group & ~at->warps[w].arrived) == 0 ? group : 0;
     }
 
     // Everyone of `group` is there: what they do happens here, at one moment for all.
     void complete(unsigned w, unsigned lane, unsigned group) {
-        Warp& warp = warps[w];
-        const Thread* lanes = &threads[w * 32];
-        emu_Op op = lanes[lane].op;
-        uint64_t votes = 0;
+        const Thread* lanes = &at->threads[w * 32];
         for (unsigned left = group; left; left &= left - 1) {
             unsigned i = __builtin_ctz(left);
-            if (lanes[i].op != op || lanes[i].mask != lanes[lane].mask) give_up(LAUNCH_FAILED);
-            warp.word_out[i] = warp.word_in[i];
-            votes |= (warp.word_in[i] & 1) << i;
+            if (lanes[i].op != lanes[lane].op || lanes[i].mask != lanes[lane].mask)
+                give_up(LAUNCH_FAILED, "lanes meet at different places");
         }
-        warp.arrived &= ~group;
-        switch (op) {
-        case EMU_SYNC: break;
-        case EMU_SHUFFLE:
-            for (unsigned i = 0; i < 32; i++) // what a missing lane gives is undefined
-                if (!(warp.live >> i & 1)) memset(&warp.word_out[i], GARBAGE, 8);
-            break;
-        case EMU_BALLOT:
-            for (unsigned i = 0; i < 32; i++)
-                if (group >> i & 1) warp.word_out[i] = votes | (uint64_t)group << 32;
-            break;
-        case EMU_LDMATRIX:
-        case EMU_LDMATRIX_TRANS: ldmatrix(warp, group, op == EMU_LDMATRIX_TRANS); break;
-        case EMU_MMA_F16:
-        case EMU_MMA_BF16: mma(warp, group, op == EMU_MMA_BF16); break;
-        }
+        at->warps[w].arrived &= ~group;
+        if (!at->warps[w].together(lanes[lane].op, group))
+            give_up(LAUNCH_FAILED, "a part of a warp where all of it is needed");
     }
 
     static const unsigned long long* exchange(emu_Op op, unsigned mask, unsigned long long word) {
-        Warp& warp = now->warps[now->current / 32];
-        warp.word_in[now->current % 32] = word;
+        Warp& warp = now->warp();
+        warp.word_in[now->lane()] = word;
         now->collect(op, mask);
         return (const unsigned long long*)warp.word_out;
     }
 
     // ---- Matrices ----
 
+public:
     static void ldmatrix4(emu_Op op, unsigned* r, const void* row) {
-        Warp& warp = now->warps[now->current / 32];
-        unsigned lane = now->current % 32;
+        Warp& warp = now->warp();
+        unsigned lane = now->lane();
         if ((uintptr_t)row % 16 != 0) now->give_up(MISALIGNED_ADDRESS);
-        warp.row_in[lane] = row;
+        warp.row_in[lane] = (void*)row;
         now->collect(op, ~0u);
         memcpy(r, warp.wide_out[lane], 16);
     }
-
-    void ldmatrix(Warp& warp, unsigned group, bool transposed) {
-        if (group != ~0u) give_up(LAUNCH_FAILED);
-        for (unsigned i = 0; i < 4; i++)
-            for (unsigned lane = 0; lane < 32; lane++) {
-                uint16_t* to = (uint16_t*)&warp.wide_out[lane][i];
-                for (unsigned j = 0; j < 2; j++) {
-                    unsigned row = lane / 4, col = lane % 4 * 2 + j;
-                    to[j] = ((const uint16_t*)warp.row_in[8 * i + (transposed ? col : row)])[transposed ? row : col];
-                }
-            }
+    void stmatrix4(emu_Op op, const unsigned* r, void* row) {
+        warp().row_in[lane()] = row;
+        memcpy(warp().wide_in[lane()], r, 16);
+        collect(op, ~0u);
     }
-
-    static float of_bits(uint32_t bits) {
-        float v;
-        memcpy(&v, &bits, 4);
-        return v;
-    }
-    static float wide(uint32_t half, bool bf16) {
-        if (bf16) return of_bits(half << 16);
-        uint32_t sign = (half & 0x8000) << 16, e = half >> 10 & 31, m = half & 1023;
-        if (e == 0) return sign ? -(float)m * 0x1p-24f : (float)m * 0x1p-24f;
-        return of_bits(sign | (e == 31 ? 255 : e + 112) << 23 | m << 13);
-    }
-
     static void mma16816(emu_Op op, float* d, const unsigned* a, unsigned b0, unsigned b1) {
-        Warp& warp = now->warps[now->current / 32];
-        unsigned lane = now->current % 32, *in = warp.wide_in[lane];
+        Warp& warp = now->warp();
+        unsigned lane = now->lane(), *in = warp.wide_in[lane];
         memcpy(in, d, 16);
         memcpy(in + 4, a, 16);
         in[8] = b0;
@@ -307,62 +522,22 @@ private:
         memcpy(d, warp.wide_out[lane], 16);
     }
 
-    // The whole product at once, each sum in the order of k.
-    void mma(Warp& warp, unsigned group, bool bf16) {
-        if (group != ~0u) give_up(LAUNCH_FAILED);
-        float a[16][16], b[16][8], d[16][8];
-        for (unsigned lane = 0; lane < 32; lane++) {
-            const unsigned* in = warp.wide_in[lane];
-            unsigned g = lane / 4, c = lane % 4 * 2;
-            for (unsigned j = 0; j < 2; j++) {
-                unsigned shift = 16 * j;
-                a[g][c + j] = wide(in[4] >> shift & 0xffff, bf16);
-                a[g + 8][c + j] = wide(in[5] >> shift & 0xffff, bf16);
-                a[g][c + 8 + j] = wide(in[6] >> shift & 0xffff, bf16);
-                a[g + 8][c + 8 + j] = wide(in[7] >> shift & 0xffff, bf16);
-                b[c + j][g] = wide(in[8] >> shift & 0xffff, bf16);
-                b[c + 8 + j][g] = wide(in[9] >> shift & 0xffff, bf16);
-                d[g][c + j] = of_bits(in[j]);
-                d[g + 8][c + j] = of_bits(in[2 + j]);
-            }
-        }
-        for (int i = 0; i < 16; i++)
-            for (int k = 0; k < 16; k++)
-                for (int j = 0; j < 8; j++) d[i][j] += a[i][k] * b[k][j];
-        for (unsigned lane = 0; lane < 32; lane++) {
-            unsigned g = lane / 4, c = lane % 4 * 2;
-            memcpy(&warp.wide_out[lane][0], &d[g][c], 8);
-            memcpy(&warp.wide_out[lane][2], &d[g + 8][c], 8);
-        }
-    }
-
     // ---- Asynchronous copies ----
 
     // The GPU may write at any time from here to the wait: garbage now shows who still reads the old bytes or does not
     // wait for the new ones.
-    static void copy_async(void* to, const void* from, bool valid) {
-        if ((uintptr_t)to % 16 != 0 || (uintptr_t)from % 16 != 0) now->give_up(MISALIGNED_ADDRESS);
-        memset(to, GARBAGE, 16);
-        now->threads[now->current].copies.push_back({to, from, valid});
+    static void copy_async(void* to, const void* from, bool valid) { now->copy_later(to, from, 16, valid ? 16 : 0); }
+    void copy_later(void* to, const void* from, unsigned bytes, unsigned valid) {
+        if ((uintptr_t)to % bytes != 0 || (uintptr_t)from % bytes != 0) give_up(MISALIGNED_ADDRESS);
+        memset(to, GARBAGE, bytes);
+        thread().copies.push_back({to, from, bytes, valid});
     }
     static void copy_commit() {
-        Thread& t = now->threads[now->current];
+        Thread& t = now->thread();
         t.groups.push_back(t.copies.size());
     }
-    static void copy_wait(int left) {
-        Thread& t = now->threads[now->current];
-        if (t.groups.size() <= (size_t)left) return;
-        size_t groups = t.groups.size() - (size_t)left, end = t.groups[groups - 1];
-        for (size_t i = 0; i < end; i++) {
-            const Copy& c = t.copies[i];
-            if (c.valid) memcpy(c.to, c.from, 16);
-            else memset(c.to, 0, 16);
-        }
-        t.copies.erase(t.copies.begin(), t.copies.begin() + (long)end);
-        t.groups.erase(t.groups.begin(), t.groups.begin() + (long)groups);
-        for (size_t& g : t.groups) g -= end;
-    }
 
+private:
     // ---- Time and faults ----
 
     // A kernel that waits for something outside lets a launch of another stream in between. That one may run the same
@@ -377,47 +552,20 @@ private:
             return;
         }
         Runner* me = now;
-        emu_View mine = *me->view;
+        std::vector<std::pair<emu_View*, emu_View>> views;
+        for (auto& b : me->blocks)
+            if (b->cluster) views.push_back({b->module->view, *b->module->view});
         turn.unlock();
         usleep(50);
         turn.lock();
         now = me;
-        *me->view = mine;
+        for (auto& v : views) *v.first = v.second;
     }
 
     static unsigned long long clock() { return monotonic_ns(); }
     static void fail(int code) { now->give_up(code); }
-
-    static inline thread_local sigjmp_buf* fault_jump = nullptr;
-    static inline struct sigaction before[64];
-
-    static void on_fault(int signal, siginfo_t* info, void* context) {
-        if (fault_jump) siglongjmp(*fault_jump, signal);
-        struct sigaction& old = before[signal]; // not a kernel's: whoever was there first
-        if (old.sa_flags & SA_SIGINFO) return old.sa_sigaction(signal, info, context);
-        if (old.sa_handler != SIG_DFL && old.sa_handler != SIG_IGN) return old.sa_handler(signal);
-        sigaction(signal, &old, nullptr);
-    }
-
-    // Faults of kernels are caught on a stack of their own, for a fiber's may be what is used up.
-    static void guard_thread() {
-        static std::once_flag once;
-        std::call_once(once, [] {
-            struct sigaction action = {};
-            action.sa_sigaction = on_fault;
-            action.sa_flags = SA_SIGINFO | SA_ONSTACK;
-            for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigaction(signal, &action, &before[signal]);
-        });
-        thread_local std::unique_ptr<char[]> memory;
-        if (memory) return;
-        constexpr size_t SIZE = 64 << 10;
-        memory.reset(new char[SIZE]);
-        stack_t stack = {};
-        stack.ss_sp = memory.get();
-        stack.ss_size = SIZE;
-        sigaltstack(&stack, nullptr);
-    }
+    static void run_ptx(unsigned site, const emu_Operand* operands); // ptx_steps.h
 };
 
-inline const emu_Runtime Runner::RUNTIME = {sync_block, exchange,    ldmatrix4, mma16816, copy_async,
-                                            copy_commit, copy_wait, clock,     rest,     fail};
+inline const emu_Runtime Runner::RUNTIME = {sync_block, exchange, ldmatrix4, mma16816, copy_async, copy_commit,
+                                            copy_wait,  clock,    rest,      fail,     run_ptx};

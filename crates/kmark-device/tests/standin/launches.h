@@ -2,6 +2,22 @@
 #pragma once
 #include "streams.h"
 
+// From a file with a name of its own: the loader takes two files of one name for one library.
+static const emu_Module* load_again(Module& module) {
+    const char* folder = getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp";
+    string path = string(folder) + "/kmark-module-XXXXXX";
+    int file = mkstemp(path.data());
+    if (file < 0) return nullptr;
+    bool written = write(file, module.image.data(), module.image.size()) == (ssize_t)module.image.size();
+    close(file);
+    void* library = written ? dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
+    unlink(path.c_str());
+    if (!library) return nullptr;
+    module.libraries.push_back(library);
+    auto table = (const emu_Module* (*)())dlsym(library, "emu_module");
+    return table ? table() : nullptr;
+}
+
 API(cuModuleLoadData, Module** module, const void* image) {
     NEED_CONTEXT();
     if (!image || memcmp(image, ELFMAG, SELFMAG) != 0) return INVALID_IMAGE;
@@ -10,22 +26,14 @@ API(cuModuleLoadData, Module** module, const void* image) {
     if (head.e_ident[EI_CLASS] != ELFCLASS64 || head.e_shentsize != sizeof(Elf64_Shdr)) return INVALID_IMAGE;
     // Nobody says how long the image is; the section headers stand at its end.
     size_t size = head.e_shoff + (size_t)head.e_shnum * head.e_shentsize;
-    // A file with a name of its own: the loader takes two files of one name for one library.
-    const char* folder = getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp";
-    string path = string(folder) + "/kmark-module-XXXXXX";
-    int file = mkstemp(path.data());
-    if (file < 0) return 304;
-    bool written = write(file, image, size) == (ssize_t)size;
-    close(file);
-    void* library = written ? dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
-    unlink(path.c_str());
-    if (!library) return INVALID_IMAGE;
-    auto table = (const emu_Module* (*)())dlsym(library, "emu_module");
-    if (!table) return dlclose(library), INVALID_IMAGE;
-    *module = driver.modules.add(shared_ptr<Module>(new Module{library, table()}, [](Module* m) {
-        dlclose(m->library);
-        delete m;
-    }));
+    auto made = std::make_shared<Module>();
+    made->image.assign((const char*)image, size);
+    Module* raw = made.get();
+    made->code.another = [raw] { return load_again(*raw); };
+    const emu_Module* table = made->code.another();
+    if (!table) return INVALID_IMAGE;
+    made->code.copies.push_back(table);
+    *module = driver.modules.add(made);
     return SUCCESS;
 }
 API(cuModuleUnload, Module* handle) {
@@ -40,7 +48,7 @@ API(cuModuleUnload, Module* handle) {
 API(cuModuleGetFunction, Function** function, Module* handle, const char* name) {
     NEED_CONTEXT();
     FIND(module, modules, handle);
-    for (const emu_Kernel* k = module->table->kernels; k->name; k++) {
+    for (const emu_Kernel* k = module->table()->kernels; k->name; k++) {
         if (strcmp(k->name, name) != 0) continue;
         auto made = std::make_shared<Function>();
         made->module = module;
@@ -76,12 +84,15 @@ API(cuFuncGetName, const char** name, Function* handle) {
     *name = function->kernel->name;
     return SUCCESS;
 }
+static int blocks_per_sm(int threads, size_t shared) {
+    bool fits = threads <= 1024 && shared <= EMU_SHARED_MAX;
+    return fits ? std::min({2048 / threads, (int)(233472 / (shared + 1024)), 32}) : 0;
+}
 API(cuOccupancyMaxActiveBlocksPerMultiprocessor, int* blocks, Function* handle, int threads, size_t shared) {
     NEED_CONTEXT();
     FIND(function, functions, handle);
     if (threads <= 0) return INVALID_VALUE;
-    bool fits = threads <= 1024 && shared <= EMU_SHARED_MAX;
-    *blocks = fits ? std::min({2048 / threads, (int)(233472 / (shared + 1024)), 32}) : 0;
+    *blocks = blocks_per_sm(threads, shared);
     return SUCCESS;
 }
 
@@ -92,7 +103,7 @@ static string describe(Function* handle, Dim g, Dim b, unsigned shared) {
            " shared=" + std::to_string(shared);
 }
 
-static int launch(Function* handle, Dim grid, Dim block, unsigned shared, Stream* stream, void** params) {
+static int launch(Function* handle, Dim grid, Dim block, Dim cluster, unsigned shared, Stream* stream, void** params) {
     FIND(function, functions, handle);
     const emu_Kernel& kernel = *function->kernel;
     u64 threads = (u64)block.x * block.y * block.z;
@@ -116,14 +127,15 @@ static int launch(Function* handle, Dim grid, Dim block, unsigned shared, Stream
     }
     return submit(stream, [=] {
         static thread_local std::unique_ptr<Runner> runner(new Runner); // of the stream whose thread this is
-        return runner->launch(*function->module->table, *function->kernel, grid, block, shared, copy->list.data());
+        size_t kernel = (size_t)(function->kernel - function->module->table()->kernels);
+        return runner->launch(function->module->code, kernel, {grid, block, cluster, shared}, copy->list.data());
     });
 }
 
 API(cuLaunchKernel, Function* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
     unsigned shared, Stream* stream, void** params, void**) {
     NEED_CONTEXT(describe(function, {gx, gy, gz}, {bx, by, bz}, shared));
-    return launch(function, {gx, gy, gz}, {bx, by, bz}, shared, stream, params);
+    return launch(function, {gx, gy, gz}, {bx, by, bz}, {1, 1, 1}, shared, stream, params);
 }
 
 struct LaunchAttribute {
@@ -140,20 +152,35 @@ struct LaunchConfig {
     LaunchAttribute* attributes;
     unsigned count;
 };
+// Without Hopper's clusters blocks run one after the other, as clusters of one.
+static Dim cluster_of(const LaunchConfig& c) {
+    Dim by = {1, 1, 1};
+    for (unsigned i = 0; i < c.count; i++)
+        if (c.attributes[i].id == 4) by = c.attributes[i].cluster;
+    return by;
+}
+static bool fits(const LaunchConfig& c, Dim by) {
+    return by.x > 0 && by.y > 0 && by.z > 0 && by.x * by.y * by.z <= 16 && c.grid.x % by.x == 0 &&
+        c.grid.y % by.y == 0 && c.grid.z % by.z == 0;
+}
 API(cuLaunchKernelEx, const LaunchConfig* c, Function* function, void** params, void**) {
     NEED_CONTEXT(describe(function, c->grid, c->block, c->shared));
-    for (unsigned i = 0; i < c->count; i++) { // 4: clusters, whose blocks run one after the other here
-        Dim by = c->attributes[i].cluster;
-        if (c->attributes[i].id != 4) continue;
-        if (by.x == 0 || by.y == 0 || by.z == 0 || c->grid.x % by.x || c->grid.y % by.y || c->grid.z % by.z)
-            return INVALID_VALUE;
-    }
-    return launch(function, c->grid, c->block, c->shared, c->stream, params);
+    Dim cluster = cluster_of(*c);
+    if (!fits(*c, cluster)) return INVALID_VALUE;
+    return launch(function, c->grid, c->block, cluster, c->shared, c->stream, params);
+}
+API(cuOccupancyMaxActiveClusters, int* count, Function* handle, const LaunchConfig* c) {
+    NEED_CONTEXT();
+    FIND(function, functions, handle);
+    Dim cluster = cluster_of(*c);
+    unsigned all = cluster.x * cluster.y * cluster.z, threads = c->block.x * c->block.y * c->block.z;
+    if (all == 0 || all > 16 || threads == 0) return INVALID_VALUE;
+    *count = (int)(SMS / all) * blocks_per_sm((int)threads, c->shared);
+    return SUCCESS;
 }
 
-// No emulated kernel reads a tensor map: the bytes only tell a test that it was made, and of what.
 API(cuTensorMapEncodeTiled, void* map, int type, u32 rank, void* address, const u64* dims, const u64* strides,
-    const u32* box, const u32* steps, int, int, int, int) {
+    const u32* box, const u32* steps, int interleave, int swizzle, int, int) {
     NEED_CONTEXT();
     if ((u64)map % 64 != 0 || (u64)address % 16 != 0 || rank < 1 || rank > 5) return INVALID_VALUE;
     for (u32 i = 0; i < rank; i++) {
@@ -161,10 +188,14 @@ API(cuTensorMapEncodeTiled, void* map, int type, u32 rank, void* address, const 
         if (steps[i] == 0 || steps[i] > 8) return INVALID_VALUE;
         if (i > 0 && (strides[i - 1] % 16 != 0 || strides[i - 1] >= 1ull << 40)) return INVALID_VALUE;
     }
-    memset(map, 0, 128);
-    memcpy(map, "STANDIN TENSOR", 15);
-    u64 words[8] = {(u64)address, (u64)type, rank};
-    for (u32 i = 0; i < rank; i++) words[3 + i] = dims[i];
-    memcpy((char*)map + 16, words, sizeof words);
+    if (interleave != 0 || swizzle < 0 || swizzle > 3 || type < 0 || type > 9) return INVALID_VALUE;
+    TensorMap& m = *new (map) TensorMap();
+    memcpy(m.name, "STANDIN TENSOR", 15);
+    m.address = (u64)address, m.type = (u64)type, m.rank = rank;
+    for (u32 i = 0; i < rank; i++) {
+        m.dims[i] = dims[i], m.box[i] = (u8)(box[i] - 1), m.steps[i] = (u8)steps[i];
+        if (i > 0) m.strides[i - 1] = strides[i - 1];
+    }
+    m.swizzle = (u8)swizzle;
     return SUCCESS;
 }

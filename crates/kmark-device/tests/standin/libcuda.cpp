@@ -3,6 +3,8 @@
 // queue reaches them, a fault makes the context sick for good. Handles and addresses are checked, allocations end at a
 // page that nobody may touch. Modules are what libnvrtc.cpp makes; fibers.h runs their kernels, calls.h has the log and
 // the injected faults. Devices, contexts and memory are here, what else there is in pages.h, streams.h and launches.h.
+//   KMARK_STANDIN_ARCH     89, or 90: a Hopper, on which kernels run with their PTX
+//   KMARK_STANDIN_WHY      a file, to which is appended why launches failed
 //   KMARK_STANDIN_MEMORY   bytes of the device's memory, 2 GiB if not set
 //   KMARK_STANDIN_DEVICES  how many there are, 1 if not set
 //   KMARK_STANDIN_LOST     NUMBER:FILE, or all:FILE; once there is such a file, that device does nothing any more
@@ -70,8 +72,8 @@ API(cuDeviceGetAttribute, int* value, int attribute, int device) {
     NEED_INIT();
     static const std::map<int, int> VALUES = {
         {1, 1024},   {2, 1024},   {3, 1024},      {4, 64},         {5, 2147483647}, {6, 65535}, {7, 65535},
-        {8, 49152},  {10, 32},    {12, 65536},    {13, 1000000},   {16, 16},        {19, 1},    {36, 1000000},
-        {37, 256},   {38, 1 << 20}, {39, 2048},   {41, 1},         {75, 8},         {76, 9},    {81, 233472},
+        {8, 49152},  {10, 32},    {12, 65536},    {13, 1000000},   {16, SMS},        {19, 1},    {36, 1000000},
+        {37, 256},   {38, 1 << 20}, {39, 2048},   {41, 1},         {75, HOPPER ? 9 : 8}, {76, HOPPER ? 0 : 9}, {81, 233472},
         {97, EMU_SHARED_MAX},
     };
     auto at = VALUES.find(attribute);

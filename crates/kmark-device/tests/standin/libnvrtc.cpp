@@ -1,7 +1,8 @@
 // A stand-in for NVRTC: compiles CUDA kernels with g++ to a shared object for the CPU, which the stand-in driver
 // (libcuda.cpp) loads in place of a cubin. In two steps: first the preprocessor with emulate.h in front, so that
 // comments are gone and macros seen through; then, in that text, the words that no macro can stand for are replaced,
-// every kernel gets an entry in a table for the driver, and the result is compiled.
+// every kernel gets an entry in a table for the driver, and the result is compiled. For sm_90a asm statements become
+// calls of the driver, which knows PTX; for others the kernels' plain versions of them are taken (KMARK_EMULATE).
 //   KMARK_STANDIN        the folder with emulate.h
 //   KMARK_STANDIN_CACHE  a folder for compiled objects, by the content of everything that went into them
 //   KMARK_STANDIN_FLAGS  more options for g++, for example "-O2 -g"
@@ -13,6 +14,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <set>
 #include <sstream>
 #include <vector>
@@ -86,7 +88,7 @@ static bool run(const vector<string>& words, const fs::path& folder, string& log
 // may be those of other functions, in the file or in libc.
 class Translator {
 public:
-    explicit Translator(const string& text) : in(text) {}
+    Translator(const string& text, bool ptx) : in(text), ptx(ptx) {}
 
     string translate() {
         while (at < in.size()) {
@@ -112,6 +114,9 @@ public:
                 out += string((size_t)std::count(inside.begin(), inside.end(), '\n'), '\n');
             } else if (word == "alignas" && statement.count("__shared__")) {
                 out += "__attribute__((aligned(" + parentheses() + ")))"; // g++ wants alignas before `static`
+            } else if (ptx && (word == "asm" || word == "__asm__")) {
+                string inside = parentheses();
+                out += call(inside) + string((size_t)std::count(inside.begin(), inside.end(), '\n'), '\n');
             } else if (kernel && (word == "__attribute__" || word == "alignas")) {
                 parentheses(); // stand before the kernel's name as its own do behind it
                 out.append(in, start, at - start);
@@ -127,16 +132,19 @@ public:
             if (!word.empty()) before = word;
         }
         return out + "\n# 1 \"kernels of the stand-in\"\n" + aliases +
+            "static const char* const emu_texts[] = {" + texts + "0};\n"
             "extern \"C\" __attribute__((visibility(\"default\"))) const emu_Module* emu_module() {\n"
             "static const emu_Kernel kernels[] = {" + table + "{}};\n"
             "static const emu_Module module = {&emu_view, kernels, __bss_start, _end, "
-            "emu_dynamic_shared};\nreturn &module; }\n";
+            "emu_dynamic_shared, emu_texts};\nreturn &module; }\n";
     }
 
 private:
     const string& in;
+    bool ptx;
     size_t at = 0;
-    string out, table, aliases, before, bounds;
+    string out, table, aliases, before, bounds, texts; // texts of asm statements, and which number each has
+    std::map<string, size_t> sites;
     std::set<string> statement, seen, dynamic_names; // words since the last ; { }, kernels, dynamic shared memory
     bool kernel = false, dynamic = false;
 
@@ -185,6 +193,55 @@ private:
         return "";
     }
 
+    // An asm statement from what stands in its parentheses: text : results : operands : the rest.
+    string call(const string& inside) {
+        vector<string> parts = split(inside, ':');
+        parts.resize(4);
+        string text, operands;
+        for (const string& literal : split(parts[0], ' '))
+            if (!literal.empty() && literal != "\"\"") text += literal + " ";
+        if (text.empty()) return "(void)0"; // only tells a compiler what to keep
+        for (int results = 1; results >= 0; results--) {
+            for (const string& operand : split(parts[results ? 1 : 2], ',')) {
+                size_t quote = operand.find('"'), end = operand.find('"', quote + 1), open = operand.find('(', end);
+                if (operand.find_first_not_of(" \n") == string::npos) continue;
+                if (open == string::npos || operand.find('[') < quote)
+                    return "static_assert(false, \"the stand-in knows no such operand of asm\")";
+                string e = operand.substr(open);
+                operands += results ? "{(void*)&" + e + ", 0, sizeof" + e + "}, "
+                                    : string("{0, emu_") + operand[end - 1] + e + ", 0}, ";
+            }
+        }
+        auto site = sites.insert({text, sites.size()});
+        if (site.second) texts += text + ",\n";
+        return "({ const emu_Operand emu_all[] = {" + operands + "{}}; emu_view.runtime->ptx(" +
+               std::to_string(site.first->second) + ", emu_all); })";
+    }
+
+    // At a character that stands in no string and no parentheses; ' ' is any white space. Lines of the preprocessor are left out.
+    static vector<string> split(const string& text, char by) {
+        vector<string> parts(1);
+        int depth = 0;
+        for (size_t i = 0; i < text.size(); i++) {
+            char c = text[i];
+            if (c == '#' && (i == 0 || text[i - 1] == '\n')) {
+                i = std::min(text.find('\n', i), text.size()) - 1;
+                continue;
+            }
+            if (c == '"' || c == '\'') {
+                size_t start = i;
+                for (i++; i < text.size() && text[i] != c; i++) i += text[i] == '\\';
+                parts.back() += text.substr(start, i + 1 - start);
+                continue;
+            }
+            if (strchr("({[", c)) depth++;
+            if (strchr(")}]", c)) depth--;
+            if (depth == 0 && (by == ' ' ? isspace((unsigned char)c) != 0 : c == by)) parts.emplace_back();
+            else parts.back() += c == '\n' ? ' ' : c;
+        }
+        return parts;
+    }
+
     static size_t comma(const string& list) {
         int depth = 0;
         for (size_t i = 0; i < list.size(); i++) {
@@ -198,6 +255,7 @@ private:
 
 static int compile(Program& p, const vector<string>& options) {
     vector<string> defines, includes;
+    bool hopper = false;
     for (size_t i = 0; i < options.size(); i++) {
         const string& o = options[i];
         auto value = [&](const char* prefix) -> string { // "-Dx", "-D x", "--define-macro=x", "--define-macro x"
@@ -210,7 +268,12 @@ static int compile(Program& p, const vector<string>& options) {
         if (!(v = value("-D")).empty() || !(v = value("--define-macro")).empty()) defines.push_back("-D" + v);
         else if (!(v = value("-I")).empty() || !(v = value("--include-path")).empty())
             includes.push_back("-I" + fs::absolute(v).string());
+        else if (!(v = value("--gpu-architecture")).empty()) hopper = v == "sm_90a";
     }
+    if (hopper)
+        defines.insert(defines.end(), {"-D__CUDA_ARCH__=900", "-D__CUDACC_VER_MAJOR__=13", "-D__CUDACC_VER_MINOR__=0"});
+    else
+        defines.push_back("-DKMARK_EMULATE");
     fs::path emulate = fs::path(env("KMARK_STANDIN")) / "emulate.h";
     string contract = read_file(emulate), flags = env("KMARK_STANDIN_FLAGS"), cache = env("KMARK_STANDIN_CACHE");
     if (contract.empty()) {
@@ -249,12 +312,12 @@ static int compile(Program& p, const vector<string>& options) {
     vector<string> command = {"env", "LC_ALL=C", "g++", "-std=c++17", "-w", "-fdiagnostics-color=never",
                               "-fmax-errors=20"};
     vector<string> first = command;
-    first.insert(first.end(), {"-E", "-DKMARK_EMULATE", "-include", fs::absolute(emulate).string(), "-I."});
+    first.insert(first.end(), {"-E", "-include", fs::absolute(emulate).string(), "-I."});
     first.insert(first.end(), defines.begin(), defines.end());
     first.insert(first.end(), includes.begin(), includes.end());
     first.insert(first.end(), {"program.cpp", "-o", "expanded.ii"});
     if (!run(first, folder.path, p.log)) return COMPILATION;
-    string text = Translator(read_file(folder.path / "expanded.ii")).translate();
+    string text = Translator(read_file(folder.path / "expanded.ii"), hopper).translate();
     write_file(folder.path / "program.ii", text);
     if (key.empty()) {
         key = hash({text, flags});

@@ -49,14 +49,18 @@ static double seconds() {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static vector<char> compile(const string& source, string* log = nullptr) {
+static vector<char> compile(const string& source, const char* arch, string* log = nullptr) {
     string device = here + "/../../src/cuda/device/", ops = here + "/../../../kmark-ops/src/device/";
-    string kmark = read_file(device + "kmark.cuh"), mma = read_file(ops + "mma.cuh");
-    const char* texts[] = {kmark.c_str(), mma.c_str(), "#pragma once\n#define FACTOR (ONE + 0.0f)\n"};
-    const char* names[] = {"kmark.cuh", "mma.cuh", "extra/more.cuh"};
-    const char* options[] = {"--gpu-architecture=sm_90a", "-DONE=1.0f", "--std=c++17"};
+    vector<string> all = {"#pragma once\n#define FACTOR (ONE + 0.0f)\n", read_file(device + "kmark.cuh")};
+    vector<const char*> names = {"extra/more.cuh",     "kmark.cuh",      "mma.cuh",         "cluster.cuh",
+                                 "hopper/barrier.cuh", "hopper/tma.cuh", "hopper/wgmma.cuh"},
+                        texts;
+    for (size_t i = all.size(); i < names.size(); i++) all.push_back(read_file(ops + names[i]));
+    for (const string& text : all) texts.push_back(text.c_str());
+    const char* options[] = {arch, "-DONE=1.0f", "--std=c++17"};
     void* program;
-    OK("nvrtcCreateProgram", &program, source.c_str(), "selftest.cu", 3, (const char**)texts, (const char**)names);
+    OK("nvrtcCreateProgram", &program, source.c_str(), "selftest.cu", (int)names.size(), (const char**)texts.data(),
+       (const char**)names.data());
     int result = call("nvrtcCompileProgram", program, 3, (const char**)options);
     size_t size = 0;
     OK("nvrtcGetProgramLogSize", program, &size);
@@ -93,10 +97,25 @@ template <class T> T* buffer(size_t count) {
     return (T*)at;
 }
 struct Dim { unsigned x, y = 1, z = 1; };
-template <class... A> int launch(const char* name, Dim grid, Dim block, unsigned shared, A... args) {
+static Dim cluster = {1};
+template <class... A> int launch(const char* name, Dim grid, Dim block, unsigned shared, const A&... args) {
     void* function;
     if (int code = call("cuModuleGetFunction", &function, module, name)) return code;
     void* params[] = {(void*)&args...};
+    if (cluster.x > 1) {
+        struct {
+            int id, pad;
+            Dim by;
+            unsigned rest[13];
+        } attribute = {4, 0, cluster, {}};
+        struct {
+            Dim grid, block;
+            unsigned shared;
+            void *stream, *attributes;
+            unsigned count;
+        } config = {grid, block, shared, stream, &attribute, 1};
+        return call("cuLaunchKernelEx", (const void*)&config, function, (void**)params, (void**)nullptr);
+    }
     int result = call("cuLaunchKernel", function, grid.x, grid.y, grid.z, block.x, block.y, block.z, shared, stream,
                       (void**)params, (void**)nullptr);
     memset((void*)params, 0xee, sizeof params);
@@ -321,6 +340,60 @@ static void asynchronous() {
     puts("graphs");
 }
 
+// Clusters, barriers in shared memory, boxes of tensors and products of warpgroups.
+static void hopper() {
+    start();
+    u32* out = buffer<u32>(16);
+    cluster = {4};
+    CHECK(launch("ring", {8}, {64}, 0, out) == 0 && wait() == 0);
+    for (u32 i = 0; i < 8; i++) CHECK(out[2 * i] == 0xcdcdcdcd && out[2 * i + 1] == i / 4 * 4 + (i + 3) % 4);
+    CHECK(launch("ring", {6}, {64}, 0, out) == 1);
+    cluster = {1};
+    out[0] = out[1] = 0;
+    CHECK(launch("last_first", {10}, {2}, 0, out) == 0 && wait() == 0 && out[1] == 20);
+    puts("clusters and blocks that wait for each other");
+
+    struct alignas(64) Map { char bytes[128]; } from, to;
+    u64 dims[] = {70, 20}, strides[] = {160};
+    u32 tile[] = {64, 8}, steps[] = {1, 1};
+    uint16_t *x = buffer<uint16_t>(80 * 20), *y = buffer<uint16_t>(80 * 20), *seen = buffer<uint16_t>(513);
+    for (int i = 0; i < 1600; i++) x[i] = (uint16_t)(i + 1);
+    auto encode = [&](Map& map, void* at) {
+        OK("cuTensorMapEncodeTiled", (void*)&map, 9, 2u, at, (const u64*)dims, (const u64*)strides, (const u32*)tile,
+           (const u32*)steps, 0, 3, 0, 0);
+    };
+    encode(from, x), encode(to, y);
+    CHECK(launch("box", {1}, {32}, 0, from, to, seen, 10, 15) == 0 && wait() == 0 && seen[0] == 0xcdcd);
+    for (int r = 0; r < 8; r++)
+        for (int c = 0; c < 64; c++) {
+            int value = r + 15 < 20 && c + 10 < 70 ? (r + 15) * 80 + c + 10 + 1 : 0;
+            CHECK(seen[1 + r * 64 + c] == value);
+        }
+    for (int i = 0; i < 1600; i++) CHECK(y[i] == (i / 80 >= 16 && i % 80 >= 10 && i % 80 < 70 ? i - 80 + 1 : 0xcdcd));
+    puts("boxes of tensors");
+
+    uint16_t *a = buffer<uint16_t>(64 * 64), *b = buffer<uint16_t>(16 * 64);
+    auto small = [](int i) { return (float)(i * 7 % 23 - 11) * 0.25f; };
+    auto bf16 = [&](int i) {
+        float v = small(i);
+        u32 bits;
+        memcpy(&bits, &v, 4);
+        return (uint16_t)(bits >> 16);
+    };
+    for (int i = 0; i < 64 * 64; i++) a[i] = bf16(i);
+    for (int i = 0; i < 16 * 64; i++) b[i] = bf16(i * 5 + 3);
+    dims[0] = 64, strides[0] = 128, dims[1] = 64, encode(from, a), dims[1] = 16, encode(to, b);
+    float *d = buffer<float>(64 * 16), *before = buffer<float>(1);
+    CHECK(launch("warpgroup", {1}, {128}, 0, from, to, d, before) == 0 && wait() == 0 && *before == -1.0f);
+    for (int i = 0; i < 64; i++)
+        for (int j = 0; j < 16; j++) {
+            float sum = 0;
+            for (int k = 0; k < 64; k++) sum += small(i * 64 + k) * small((j * 64 + k) * 5 + 3);
+            CHECK(d[i * 16 + j] == sum);
+        }
+    puts("products of a warpgroup");
+}
+
 static void sick(const char* kernel, int code, unsigned shared = 0) {
     start();
     u32* p = buffer<u32>(64);
@@ -380,16 +453,10 @@ template <class F> static void part(F run) {
     CHECK(status == 0);
 }
 
-int main(int, char** argv) {
-    here = argv[1];
-    cuda = dlopen((string(argv[2]) + "/libcuda.so.1").c_str(), RTLD_NOW | RTLD_LOCAL);
-    nvrtc = dlopen((string(argv[2]) + "/libnvrtc.so.13").c_str(), RTLD_NOW | RTLD_LOCAL);
-    CHECK(cuda && nvrtc);
-    double from = seconds();
-    image = compile(read_file(here + "/selftest.cu"));
-    printf("compiled in %.2f s, %zu bytes\n", seconds() - from, image.size());
+static void all() {
     string log;
-    compile("#include \"kmark.cuh\"\n/* a\ncomment */\nKERNEL wrong(int x) {\n    undeclared = x;\n}\n", &log);
+    compile("#include \"kmark.cuh\"\n/* a\ncomment */\nKERNEL wrong(int x) {\n    undeclared = x;\n}\n",
+            "--gpu-architecture=sm_90a", &log);
     CHECK(log.find("selftest.cu:5:5: error: ‘undeclared’") != string::npos ||
           log.find("selftest.cu:5:5: error: 'undeclared'") != string::npos);
     part(kernels);
@@ -408,5 +475,22 @@ int main(int, char** argv) {
         unlink(path.c_str());
     });
     part(speed);
+}
+
+int main(int, char** argv) {
+    here = argv[1];
+    cuda = dlopen((string(argv[2]) + "/libcuda.so.1").c_str(), RTLD_NOW | RTLD_LOCAL);
+    nvrtc = dlopen((string(argv[2]) + "/libnvrtc.so.13").c_str(), RTLD_NOW | RTLD_LOCAL);
+    CHECK(cuda && nvrtc);
+    for (const char* arch : {"--gpu-architecture=sm_89", "--gpu-architecture=sm_90a"}) {
+        double from = seconds();
+        image = compile(read_file(here + "/selftest.cu"), arch);
+        printf("%s: compiled in %.2f s, %zu bytes\n", arch, seconds() - from, image.size());
+        all();
+    }
+    part(hopper);
+    part([] { setenv("KMARK_STANDIN_ORDER", "reverse", 1), hopper(); });
+    for (const char* kernel : {"twice", "no_barrier"}) part([=] { sick(kernel, 719); });
+    part([] { sick("unknown", 715); });
     puts("all passed");
 }

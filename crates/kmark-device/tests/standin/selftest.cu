@@ -119,7 +119,10 @@ KERNEL deadlock(u32* p) {
     else __syncthreads();
     *p = 1;
 }
-KERNEL misaligned(u8* p) { copy_async16(p + 1, p); }
+KERNEL misaligned(u8* p) {
+    __shared__ __align__(16) u8 to[32];
+    copy_async16(to + 1, p);
+}
 KERNEL barriers(u32* p) {
     for (int i = 0; i < 10; i++) {
         __syncthreads();
@@ -137,3 +140,88 @@ KERNEL many_products(float* p) {
     for (int i = 0; i < 100; i++) mma(d, a, 0x38013802, 0x3803b804, f16{});
     p[threadIdx.x] = d[0];
 }
+
+#ifndef KMARK_EMULATE // Hopper, by its PTX
+#include "cluster.cuh"
+
+struct alignas(64) TensorMap { u64 words[16]; };
+#include "hopper/tma.cuh"
+#include "hopper/wgmma.cuh"
+
+// Each block sends its number to the next one of its cluster; out has what was there before and what came.
+KERNEL ring(u32* out) {
+    __shared__ float slot;
+    __shared__ u64 arrived;
+    if (threadIdx.x == 0) barrier_init(&arrived, 1), barrier_fence_init(), barrier_expect(&arrived, 4);
+    cluster_meet();
+    int next = (cluster_rank() + 1) % 4;
+    if (threadIdx.x == 0) {
+        send_to_block(&slot, (float)blockIdx.x, &arrived, next);
+        cluster_arrive();
+    } else {
+        cluster_arrive();
+    }
+    cluster_wait();
+    if (threadIdx.x == 0) out[2 * blockIdx.x] = bits_of(*(volatile float*)&slot);
+    barrier_wait(&arrived, 0);
+    if (threadIdx.x == 0) out[2 * blockIdx.x + 1] = (u32)slot;
+}
+
+// The first block waits for the last: no later block would ever begin if one came after the other.
+KERNEL last_first(u32* out) {
+    if (blockIdx.x == gridDim.x - 1) store_system(out, 1);
+    while (load_system(out) == 0) {}
+    atomicAdd(out + 1, 1u);
+}
+
+// A box of 64x8 from (x, y), swizzled; out has it in order. Stored again one row lower.
+KERNEL box(const __grid_constant__ TensorMap from, const __grid_constant__ TensorMap to, u16* out, int x, int y) {
+    __shared__ __align__(1024) u8 tile[1024];
+    __shared__ u64 there;
+    if (threadIdx.x == 0) {
+        barrier_init(&there, 1);
+        barrier_expect(&there, 1024);
+        tma_load(tile, from, &there, x, y);
+        out[0] = *(volatile u16*)tile; // too early
+    }
+    __syncthreads();
+    barrier_wait(&there, 0);
+    for (int i = threadIdx.x; i < 512; i += 32) out[1 + i] = *(u16*)(tile + (i / 64 * 128 + (i % 64 * 2 ^ i / 64 * 16)));
+    if (threadIdx.x == 0) tma_store(to, tile, x, y + 1), tma_commit(), tma_wait<0>();
+}
+
+// d[64x16] = a[64x64] b[16x64]^T; first what stands there before the wait.
+KERNEL warpgroup(const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b, float* d, float* before) {
+    __shared__ __align__(1024) u8 left[64 * 128], right[16 * 128];
+    __shared__ u64 there;
+    if (threadIdx.x == 0) {
+        barrier_init(&there, 1);
+        barrier_expect(&there, 80 * 128);
+        for (int r = 0; r < 64; r += 8) tma_load(left + r * 128, a, &there, 0, r);
+        for (int r = 0; r < 16; r += 8) tma_load(right + r * 128, b, &there, 0, r);
+    }
+    __syncthreads();
+    barrier_wait(&there, 0);
+    float sum[8];
+    for (float& s : sum) s = -1.0f;
+    wgmma_fence();
+    for (int k = 0; k < 4; k++) wgmma<bf16>(sum, along_k(left) + 2 * k, along_k(right) + 2 * k, k);
+    wgmma_commit();
+    if (threadIdx.x == 0) *before = sum[0];
+    wgmma_wait<0>();
+    int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4, col = threadIdx.x % 4 * 2;
+    for (int i = 0; i < 8; i++) d[(row + i / 2 % 2 * 8) * 16 + i / 4 * 8 + col + i % 2] = sum[i];
+}
+
+KERNEL twice(u32*) {
+    __shared__ u64 barrier;
+    if (threadIdx.x == 0) barrier_init(&barrier, 1), barrier_expect(&barrier, 16);
+    __syncthreads();
+    if (threadIdx.x == 1) barrier_arrive(&barrier);
+}
+KERNEL no_barrier(u32*) {
+    __shared__ u64 barrier;
+    barrier_wait(&barrier, 0);
+}
+KERNEL unknown(u32* out) { asm("tensormap.cp_fenceproxy.sync %0;" : "=r"(*out)); }
+#endif

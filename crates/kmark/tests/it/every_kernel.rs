@@ -61,6 +61,39 @@ fn every_oracle_and_kernel_computes_its_op() {
     }
 }
 
+/// Hopper's own, on a stand-in that is one: clusters, copies of boxes, products of warpgroups, all by the PTX that they are
+/// written in.
+#[test]
+fn every_kernel_of_hopper_computes_its_op() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let suite = here.join("tests/it/hopper.toml").display().to_string();
+    for entry in kmark_ops::OPS {
+        let folder = here.join("../kmark-ops/src").join(entry.op.name.replace('-', "_"));
+        // What is no file of the op's own (copies of the driver) is nobody's kernel.
+        let source = |name: &str| std::fs::read_to_string(folder.join(format!("{name}.cu"))).unwrap_or_default();
+        let names = entry.cuda.iter().map(|i| i.name());
+        let names: Vec<&str> = names.filter(|n| source(n).contains("\n// kmark: arch sm_90a\n")).collect();
+        if names.is_empty() {
+            continue;
+        }
+        let filter = format!("{}/*", entry.op.name);
+        let args = ["verify", &suite, "--filter", &filter, "--device", "cuda", "--quiet", "--json"];
+        let impls = names.iter().flat_map(|name| ["--impl", *name]);
+        let args: Vec<&str> = args.into_iter().chain(impls).collect();
+        let out = until_calm(None, || {
+            let mut command = on_standin(standin(), &args);
+            command.env("KMARK_STANDIN_ARCH", "90").env("KMARK_STANDIN_FLAGS", "-O0");
+            command.env("KMARK_STANDIN_MEMORY", "268435456").output().expect("the binary runs")
+        });
+        assert_eq!(out.status.code(), Some(0), "{}{}", text(&out.stdout), text(&out.stderr));
+        let rows: Vec<serde_json::Value> = serde_json::from_slice(&out.stdout).unwrap();
+        for name in names {
+            let ran = rows.iter().any(|row| row["impl"] == name && row["status"] == "ok");
+            assert!(ran, "hopper.toml has no case of {} that {name} takes", entry.op.name);
+        }
+    }
+}
+
 /// Rows that start one element behind an aligned address and are whole vectors long: their first vector is unlike the others.
 #[test]
 fn rows_behind_an_aligned_address_are_turned() {
