@@ -7,6 +7,7 @@ pub mod columns;
 pub mod compared;
 mod csv;
 mod data;
+mod families;
 pub mod fleet;
 pub mod history;
 mod html;
@@ -49,6 +50,7 @@ pub static FORMATS: &[Format] = &[
     text("csv", csv::render),
     text("jsonl", csv::render_lines),
     Format { has_columns: false, ..text("json", json::render) },
+    Format { has_columns: false, ..text("families", families::render) },
     Format { has_columns: false, keep: html::KEEP, ..text("html", html::render) },
     Format { name: "svg", render: Render::Files(chart::svg_files), has_columns: false, keep: chart::KEEP },
     Format { name: "png", render: Render::Files(chart::png_files), has_columns: false, keep: chart::KEEP },

@@ -5,7 +5,8 @@ use super::short;
 use comfy_table::Cell;
 
 /// By their heads, in the order in which they go.
-const DROPPED: [&str; 16] = [
+const DROPPED: [&str; 18] = [
+    "lowest of",
     "±",
     "between",
     "rate",
@@ -21,6 +22,7 @@ const DROPPED: [&str; 16] = [
     "commit",
     "started",
     "verdict",
+    "highest",
     "× base",
 ];
 /// Blanks beside each column.

@@ -44,6 +44,7 @@ pub const REPORT: &str = "\
 Examples:
   kmark report runs/a --format html --out a.html        a page to share
   kmark report runs/a --format svg --out charts         or png
+  kmark report runs/a --format families                 who is fastest at what: libraries beside each other, by op
   kmark report runs/a --filter 'gemm*' --sort -speedup --columns m,n,k,impl,time_ns,speedup --format csv
 
 Exit codes: 0 done; 1 our own error; 2 wrong usage, or records that are none.

@@ -16,7 +16,7 @@ pub struct ReportArgs {
     /// Write to this file instead of standard output; it must not exist. For svg and png, a folder
     #[arg(long, value_name = "PATH")]
     pub out: Option<PathBuf>,
-    /// The impl that speed-ups refer to [default: that of the run]
+    /// The impl that speed-ups refer to, or `fastest`: in every case the fastest that is not ours [default: that of the run]
     #[arg(long, value_name = "NAME")]
     pub baseline: Option<String>,
     /// Only rows whose case, op or impl is like this; `*` stands for anything; may be repeated

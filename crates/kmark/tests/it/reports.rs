@@ -36,6 +36,32 @@ fn json() {
 }
 
 #[test]
+fn families_stand_beside_each_other() {
+    assert_eq!(report("families", &[]), "no op was timed with impls of two families\n");
+    let dir = tempfile::tempdir().unwrap();
+    let records = std::fs::read_to_string(format!("{RUN}/records.jsonl")).unwrap();
+    let records = records.replace(r#""impl":"cpu/naive""#, r#""impl":"numpy""#);
+    std::fs::write(dir.path().join("records.jsonl"), records).unwrap();
+    std::fs::copy(format!("{RUN}/run.json"), dir.path().join("run.json")).unwrap();
+    let two = |extra: &[&str]| report_of(dir.path().to_str().unwrap(), "families", extra);
+    insta::assert_snapshot!(two(&[]));
+    assert!(!two(&["--filter", "softmax"]).contains("rmsnorm"));
+    // Latent decode of our own, beside two libraries: the run's baseline is one of them, and the fastest is now this, now that.
+    let run = concat!(env!("CARGO_MANIFEST_DIR"), "/../../evidence/h200/attention");
+    let of = |extra: &[&str]| report_of(run, "families", &[&["--filter", "mla-decode"], extra].concat());
+    let line = |text: &str, family: &str| -> Vec<String> {
+        let line = text.lines().find(|l| l.contains(family)).unwrap_or_else(|| panic!("{text}"));
+        line.split_whitespace().map(String::from).collect()
+    };
+    let number = |word: &str| word.trim_end_matches('×').parse::<f64>().unwrap();
+    let (usual, fastest) = (of(&[]), of(&["--baseline", "fastest"]));
+    assert_eq!(line(&usual, " flashmla ")[1], "1.00×", "{usual}");
+    for family in [" flashmla ", " flashinfer "] {
+        assert!(number(&line(&fastest, family)[1]) < 1.0, "neither is always the fastest: {fastest}");
+    }
+}
+
+#[test]
 fn the_baseline_of_a_run_is_that_of_its_reports() {
     let dir = tempfile::tempdir().unwrap();
     let run = std::fs::read_to_string(format!("{RUN}/run.json")).unwrap();
@@ -137,6 +163,39 @@ fn the_charts_of_the_readme_are_those_of_its_command() {
         assert!(readme.contains(&format!("docs/charts/{name}")));
         let kept = std::fs::read_to_string(root.join("docs/charts").join(name)).unwrap();
         assert!(drawn[name] == kept, "docs/charts/{name} is another one: make it anew");
+    }
+}
+
+#[test]
+fn the_means_of_the_readme_are_those_of_its_command() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+    assert!(readme.contains("kmark report evidence/h200/memory --format families"));
+    let means = report_of(root.join("evidence/h200/memory").to_str().unwrap(), "families", &[]);
+    let mut op = "";
+    let mut ours = std::collections::BTreeMap::new();
+    for line in means.lines().take_while(|line| !line.is_empty()) {
+        let mut words = line.split_whitespace().peekable();
+        if !line.starts_with("   ") {
+            op = words.next().unwrap();
+        }
+        if words.next() == Some("cuda") {
+            ours.insert(op, words.next().unwrap());
+        }
+    }
+    for (label, ops) in [
+        ("[rmsnorm, softmax](evidence/h200/memory)", &["rmsnorm", "softmax"][..]),
+        ("layernorm, add-rmsnorm", &["layernorm", "add-rmsnorm"]),
+        ("rmsnorm-bwd, layernorm-bwd", &["rmsnorm-bwd", "layernorm-bwd"]),
+        ("softmax-bwd, both ways in one", &["softmax-bwd", "softmax-fwd-bwd"]),
+        ("cross-entropy, backward, both", &["cross-entropy", "cross-entropy-bwd", "cross-entropy-fwd-bwd"]),
+        ("GELU, SwiGLU, its backward", &["gelu", "swiglu", "swiglu-bwd"]),
+        ("RoPE, fp8 quantisation", &["rope", "quant-fp8"]),
+    ] {
+        let row = readme.lines().find(|line| line.starts_with(&format!("| {label} |"))).expect(label);
+        let said = row.split('|').nth(3).unwrap().trim();
+        let found: Vec<&str> = ops.iter().map(|op| ours[op]).collect();
+        assert_eq!(said, found.join(", "), "{label}");
     }
 }
 
