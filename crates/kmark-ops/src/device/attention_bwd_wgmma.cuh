@@ -1,7 +1,7 @@
 // The main kernel of attention's backward on Hopper: a block of 384 threads owns 128 keys of a head, and queries come by in
 // steps of QUERIES, those of all heads of the group one after the other. Two warpgroups (`key_side`) own 64 keys each and
 // never wait for each other. The third (`query_side`) copies, and makes dq of the ds that both leave in shared memory.
-// The file says, by `let`, HEAD, QUERIES, STAGES, STEPS, TILES, GROUP, TOGETHER, MASKED and ROTATES; its maps are q, k, v, dout, dk and dv.
+// The file says, by `let`, HEAD, QUERIES, STAGES, STEPS, TILES, GROUP, TOGETHER, EARLY, MASKED and ROTATES; its maps are q, k, v, dout, dk and dv.
 #pragma once
 #include "attention_mma.cuh"
 #include "hopper/bulk.cuh"
@@ -52,8 +52,8 @@ struct Tile {
     int b, kv_head, first, begin, end, start, total;
     Sequence seq;
     __device__ __forceinline__ Tile(const Args& a) : seq{(int)a.sq, (int)a.sk} {
-        int heads = (int)(a.hkv * a.b), turn = blockIdx.x / (TILES * TOGETHER), rest = blockIdx.x % (TILES * TOGETHER);
-        int side = min(TOGETHER, heads - turn * TOGETHER), n = turn * TOGETHER + rest % side;
+        int block = blockIdx.x, heads = (int)(a.hkv * a.b), from = block < EARLY * TILES ? block / (TILES * TOGETHER) * TOGETHER : EARLY;
+        int side = from < EARLY ? TOGETHER : heads - EARLY, rest = block - from * TILES, n = from + rest % side;
         int index = DETERMINISTIC && MASKED ? TILES - 1 - rest / side : rest / side;
         b = n / (int)a.hkv, kv_head = n % (int)a.hkv, first = index * 128;
         int low = seq.first(first), high = seq.last(min(first + 128, seq.keys) - 1);

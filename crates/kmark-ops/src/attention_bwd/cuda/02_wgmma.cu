@@ -14,12 +14,15 @@
 // kmark: let GROUP = hq/hkv
 //
 // Masked tiles differ in length. Those of TOGETHER heads take turns, the longest first: as many heads as the L2 cache holds
-// queries of.
+// queries of. The last heads, behind EARLY, have one turn, so that its tiles are three for each multiprocessor and the shortest
+// come last: with fewer, most multiprocessors would wait for the longest.
 // Where every launch must leave the same bits, blocks add their parts of dq in turns. Blocks with masks come in the order
 // of turns, the last keys first. Others begin with different queries, if all blocks of a head run at once.
 // kmark: let MASKED = causal||window>0
 // kmark: let ROTATES = deterministic&&!MASKED&&TILES<=sms
 // kmark: let TOGETHER = MASKED?max(1,min(16,l2/2/(sq*HEAD*8*GROUP))):1
+// kmark: let LAST = MASKED?min(hkv*b,ceil(3*sms,TILES)):0
+// kmark: let EARLY = (hkv*b-LAST)/TOGETHER*TOGETHER
 //
 // From a row of a head to the next one, and to the same row of the next head.
 // kmark: let ROW(HEADS,P) = layout.bshd?HEADS*P:P
