@@ -199,3 +199,55 @@ fn parts_of_sums_have_room_however_many_blocks_run() {
         }
     }
 }
+
+/// Tiles of attention's backward differ in length where there is a mask. Given out in order to the multiprocessor that is free
+/// first, they must not leave the others waiting for one long tile at the end.
+#[test]
+fn masked_tiles_end_together() {
+    let op = kmark_ops::find("attention-bwd").unwrap().op;
+    let directives = Directives::parse(include_str!("../src/attention_bwd/cuda/02_wgmma.cu")).unwrap();
+    let machine = Machine::usual("sm_90a");
+    for (b, hq, hkv, s, d) in [
+        (4, 16, 16, 2048, 128),
+        (4, 16, 16, 4096, 128),
+        (2, 16, 16, 8192, 128),
+        (4, 32, 8, 2048, 128),
+        (4, 32, 8, 4096, 128),
+        (3, 24, 8, 3333, 128),
+        (1, 32, 8, 8192, 128),
+        (3, 17, 17, 3000, 128),
+        (1, 16, 16, 16384, 128),
+        (2, 8, 8, 4096, 64),
+        (2, 32, 32, 8192, 64),
+        (16, 16, 16, 512, 64),
+    ] {
+        let axes = [("b", b), ("hq", hq), ("hkv", hkv), ("sq", s), ("sk", s), ("d", d)];
+        let axes = axes.map(|(a, v)| (a.to_string(), v)).into_iter().collect();
+        let attrs = IndexMap::from([("causal".to_string(), "yes".to_string())]);
+        let case = op.case(DType::Bf16, &axes, &attrs, DEFAULT_SEED).unwrap();
+        let tensors = op.tensors(&case);
+        let names = directives.names(op, &case, &tensors, &machine).unwrap();
+        let value = |name: &str| names.value(name).unwrap() as u64;
+        let (tiles, queries, together, early) = (value("TILES"), value("QUERIES"), value("TOGETHER"), value("EARLY"));
+        let heads = b * hkv;
+        assert!(early <= heads && early % together == 0, "{}: {early} of {heads} heads by {together}", case.id);
+        // Steps of queries that see a tile's keys, and about three for its beginning and end.
+        let steps = |tile: u64| (value("STEPS") - tile * 128 / queries) * (hq / hkv) + 3;
+        let turns = (0..early / together).map(|_| together).chain([heads - early]);
+        let lengths: Vec<u64> =
+            turns.flat_map(|side| (0..tiles).flat_map(move |tile| (0..side).map(move |_| tile))).map(steps).collect();
+        assert_eq!(lengths.len() as u64, tiles * heads);
+        let mut free = vec![0; machine.sms as usize];
+        for length in &lengths {
+            *free.iter_mut().min().unwrap() += length;
+        }
+        let (last, mean) =
+            (*free.iter().max().unwrap() as f64, lengths.iter().sum::<u64>() as f64 / machine.sms as f64);
+        assert!(
+            last < 1.08 * mean,
+            "{}: {:.1} % longer than all multiprocessors need",
+            case.id,
+            100.0 * (last / mean - 1.0)
+        );
+    }
+}
