@@ -17,10 +17,15 @@ class Runner {
 public:
     // One launch from its first to its last block; 0 or the error. `params` stay where they are meanwhile.
     int launch(Code& all, size_t kernel, const Shape& as, void** params) {
-        waiting++;
-        turn.lock();
-        waiting--;
-        now = this;
+        outer = runs_here;
+        if (!outer) {
+            waiting++;
+            turn.lock();
+            waiting--;
+        }
+        now = runs_here = this;
+        first_copy = outer ? outer->first_copy + outer->blocks.size() : 0;
+        sigjmp_buf* outer_jump = Faults::jump;
         code = &all;
         shape = as;
         args = params;
@@ -38,15 +43,27 @@ public:
             error = ILLEGAL_ADDRESS;
             say("a fault, as of an address that is none");
         }
-        Faults::jump = nullptr;
+        Faults::jump = outer_jump;
         late.clear();
         for (auto& block : blocks) { // after an error some are still in the middle
             if (block->cluster) clear(*block);
             block->cluster = nullptr;
         }
         in_clusters.clear();
-        turn.unlock();
+        runs_here = outer;
+        if (outer)
+            now = outer;
+        else
+            turn.unlock();
         return error;
+    }
+
+    // The launch before this one, which runs when this one asks for its end (griddepcontrol.wait), or when this one has ended.
+    std::function<int()> before;
+    int end_before() {
+        auto launch = std::move(before);
+        before = nullptr;
+        return launch ? launch() : 0;
     }
 
     // ---- For ptx_steps.h: the current thread, what it waits for ----
@@ -200,7 +217,9 @@ private:
     std::vector<std::unique_ptr<Block>> blocks;
     std::vector<std::unique_ptr<Cluster>> in_clusters;
     std::deque<std::function<void()>> late;
-    Block* at = nullptr; // the current thread is thread `current` of this one
+    Runner* outer = nullptr; // the launch that waits for this one
+    size_t first_copy = 0;   // of the module: those before are of that launch
+    Block* at = nullptr;     // the current thread is thread `current` of this one
     unsigned count = 0, current = 0;
     u64 next_cluster = 0, clusters = 0;
     size_t kernel_index = 0;
@@ -219,6 +238,7 @@ private:
     static inline std::mutex turn;
     static inline std::atomic<int> waiting{0};
     static inline Runner* now = nullptr;
+    static inline thread_local Runner* runs_here = nullptr;
     static inline std::vector<Fiber*>& idle = *new std::vector<Fiber*>; // a stream may outlive main
     static const emu_Runtime RUNTIME;
 
@@ -231,12 +251,12 @@ private:
         unsigned found = 0;
         for (size_t i = 0; found < all; i++) {
             if (i == blocks.size()) blocks.emplace_back(new Block);
-            if (i == code->copies.size()) {
+            while (first_copy + i >= code->copies.size()) {
                 const emu_Module* more = code->another ? code->another() : nullptr;
                 if (!more) return false;
                 code->copies.push_back(more);
             }
-            if (!blocks[i]->cluster) mine[found++] = blocks[i].get(), blocks[i]->module = code->copies[i];
+            if (!blocks[i]->cluster) mine[found++] = blocks[i].get(), blocks[i]->module = code->copies[first_copy + i];
         }
         in_clusters.emplace_back(new Cluster);
         Cluster* cluster = in_clusters.back().get();
@@ -553,8 +573,9 @@ private:
         }
         Runner* me = now;
         std::vector<std::pair<emu_View*, emu_View>> views;
-        for (auto& b : me->blocks)
-            if (b->cluster) views.push_back({b->module->view, *b->module->view});
+        for (Runner* r = me; r; r = r->outer)
+            for (auto& b : r->blocks)
+                if (b->cluster) views.push_back({b->module->view, *b->module->view});
         turn.unlock();
         usleep(50);
         turn.lock();

@@ -103,13 +103,20 @@ static string describe(Function* handle, Dim g, Dim b, unsigned shared) {
            " shared=" + std::to_string(shared);
 }
 
-static int launch(Function* handle, Dim grid, Dim block, Dim cluster, unsigned shared, Stream* stream, void** params) {
+static bool lets_the_next_begin(const Module& module) {
+    for (const char* const* text = module.table()->texts; *text; text++)
+        if (strstr(*text, "griddepcontrol.launch_dependents")) return true;
+    return false;
+}
+
+static int launch(Function* handle, const Shape& shape, bool overlaps, Stream* stream, void** params) {
     FIND(function, functions, handle);
     const emu_Kernel& kernel = *function->kernel;
+    const Dim &grid = shape.grid, &block = shape.block;
     u64 threads = (u64)block.x * block.y * block.z;
     if (grid.x == 0 || grid.y == 0 || grid.z == 0 || threads == 0 || block.x > 1024 || block.y > 1024 || block.z > 64 ||
         threads > (u64)kernel.max_threads || threads > 1024 || grid.x > 0x7fffffff || grid.y > 65535 ||
-        grid.z > 65535 || shared > (unsigned)function->max_shared || (kernel.params > 0 && !params))
+        grid.z > 65535 || shape.shared > (unsigned)function->max_shared || (kernel.params > 0 && !params))
         return INVALID_VALUE;
     // The caller's parameters are gone when the launch runs: copied, each as aligned as any type needs.
     struct Params {
@@ -125,17 +132,28 @@ static int launch(Function* handle, Dim grid, Dim block, Dim cluster, unsigned s
         memcpy(at, params[i], kernel.sizes[i]);
         copy->list.push_back(at);
     }
-    return submit(stream, [=] {
-        static thread_local std::unique_ptr<Runner> runner(new Runner); // of the stream whose thread this is
+    auto run = [=](Runner& runner) {
         size_t kernel = (size_t)(function->kernel - function->module->table()->kernels);
-        return runner->launch(function->module->code, kernel, {grid, block, cluster, shared}, copy->list.data());
-    });
+        return runner.launch(function->module->code, kernel, shape, copy->list.data());
+    };
+    bool early = lets_the_next_begin(*function->module);
+    return submit(stream, Work([=] {
+        static thread_local Runner &runner = *new Runner, &other = *new Runner; // of the stream whose thread this is
+        if (early && !waiting_launch) {
+            waiting_launch = [=] { return run(other); };
+            return 0;
+        }
+        runner.before = std::move(waiting_launch);
+        waiting_launch = nullptr;
+        int code = run(runner);
+        return code ? code : runner.end_before();
+    }, overlaps));
 }
 
 API(cuLaunchKernel, Function* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
     unsigned shared, Stream* stream, void** params, void**) {
     NEED_CONTEXT(describe(function, {gx, gy, gz}, {bx, by, bz}, shared));
-    return launch(function, {gx, gy, gz}, {bx, by, bz}, {1, 1, 1}, shared, stream, params);
+    return launch(function, {{gx, gy, gz}, {bx, by, bz}, {1, 1, 1}, shared}, false, stream, params);
 }
 
 struct LaunchAttribute {
@@ -167,7 +185,9 @@ API(cuLaunchKernelEx, const LaunchConfig* c, Function* function, void** params, 
     NEED_CONTEXT(describe(function, c->grid, c->block, c->shared));
     Dim cluster = cluster_of(*c);
     if (!fits(*c, cluster)) return INVALID_VALUE;
-    return launch(function, c->grid, c->block, cluster, c->shared, c->stream, params);
+    bool overlaps = false; // 6: programmatic stream serialization
+    for (unsigned i = 0; i < c->count; i++) overlaps |= c->attributes[i].id == 6 && c->attributes[i].bytes[0];
+    return launch(function, {c->grid, c->block, cluster, c->shared}, overlaps, c->stream, params);
 }
 API(cuOccupancyMaxActiveClusters, int* count, Function* handle, const LaunchConfig* c) {
     NEED_CONTEXT();

@@ -443,6 +443,9 @@ inline void products_wait(Runner& r, Frame& f) {
     t.products.erase(t.products.begin(), t.products.begin() + (long)end);
 }
 
+inline void wait_for_launch(Runner& r, Frame&) {
+    if (int code = r.end_before()) r.give_up(code);
+}
 inline void rest(Runner& r, Frame& f) { r.sleep((unsigned)get(f, 0)); }
 
 // ---- Which is which ------------------------------------------------------------------------------------------------
@@ -503,7 +506,8 @@ inline const struct {
     {"membar.", nothing},
     {"prefetch.", nothing},
     {"prefetchu.", nothing},
-    {"griddepcontrol.", nothing},
+    {"griddepcontrol.launch_dependents", nothing},
+    {"griddepcontrol.wait", wait_for_launch},
     {"setmaxnreg.", nothing},
     {"createpolicy.", nothing},
 };

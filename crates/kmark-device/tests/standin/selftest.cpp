@@ -98,22 +98,23 @@ template <class T> T* buffer(size_t count) {
 }
 struct Dim { unsigned x, y = 1, z = 1; };
 static Dim cluster = {1};
+static int overlaps = 0;
 template <class... A> int launch(const char* name, Dim grid, Dim block, unsigned shared, const A&... args) {
     void* function;
     if (int code = call("cuModuleGetFunction", &function, module, name)) return code;
     void* params[] = {(void*)&args...};
-    if (cluster.x > 1) {
-        struct {
+    if (cluster.x > 1 || overlaps) {
+        struct Attribute {
             int id, pad;
             Dim by;
             unsigned rest[13];
-        } attribute = {4, 0, cluster, {}};
+        } attributes[] = {{4, 0, cluster, {}}, {6, 0, {(unsigned)overlaps, 0, 0}, {}}};
         struct {
             Dim grid, block;
             unsigned shared;
             void *stream, *attributes;
             unsigned count;
-        } config = {grid, block, shared, stream, &attribute, 1};
+        } config = {grid, block, shared, stream, attributes, 2};
         return call("cuLaunchKernelEx", (const void*)&config, function, (void**)params, (void**)nullptr);
     }
     int result = call("cuLaunchKernel", function, grid.x, grid.y, grid.z, block.x, block.y, block.z, shared, stream,
@@ -352,6 +353,23 @@ static void hopper() {
     out[0] = out[1] = 0;
     CHECK(launch("last_first", {10}, {2}, 0, out) == 0 && wait() == 0 && out[1] == 20);
     puts("clusters and blocks that wait for each other");
+    for (int graph = 0; graph < 2; graph++) {
+        for (int i = 0; i < 5; i++) out[i] = 0;
+        void *captured, *exec;
+        if (graph) OK("cuStreamBeginCapture_v2", stream, 0);
+        CHECK(launch("lets_begin", {3}, {32}, 0, out) == 0);
+        overlaps = 1;
+        CHECK(launch("begins_early", {2}, {32}, 0, out) == 0);
+        overlaps = 0;
+        if (graph) {
+            OK("cuStreamEndCapture", stream, &captured);
+            OK("cuGraphInstantiateWithFlags", &exec, captured, (unsigned long long)0);
+            OK("cuGraphLaunch", exec, stream);
+        }
+        CHECK(wait() == 0 && out[0] == 21 && out[1] == 1 && out[3] == 21 && out[4] == 21);
+    }
+    CHECK(launch("lets_begin", {3}, {32}, 0, out) == 0 && wait() == 0 && out[0] == 42);
+    puts("launches that overlap");
 
     struct alignas(64) Map { char bytes[128]; } from, to;
     u64 dims[] = {70, 20}, strides[] = {160};

@@ -213,6 +213,18 @@ KERNEL warpgroup(const __grid_constant__ TensorMap a, const __grid_constant__ Te
     for (int i = 0; i < 8; i++) d[(row + i / 2 % 2 * 8) * 16 + i / 4 * 8 + col + i % 2] = sum[i];
 }
 
+// The second launch may begin before the first has ended.
+KERNEL lets_begin(u32* out) {
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+    if (threadIdx.x == 0) atomicAdd(out, 7u);
+}
+KERNEL begins_early(u32* out) {
+    u32 early = *(volatile u32*)out;
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    if (early == 0) out[1] = 1; // at least the thread that was first
+    if (threadIdx.x == 0) out[3 + blockIdx.x] = *(volatile u32*)out;
+}
+
 KERNEL twice(u32*) {
     __shared__ u64 barrier;
     if (threadIdx.x == 0) barrier_init(&barrier, 1), barrier_expect(&barrier, 16);

@@ -90,7 +90,7 @@ API(cuGraphLaunch, GraphExec* handle, Stream* stream) {
     FIND(exec, execs, handle);
     return submit(stream, [exec] {
         for (auto& node : exec->nodes)
-            if (int code = node()) return code;
+            if (int code = run_in_order(node)) return code;
         return 0;
     });
 }
