@@ -77,7 +77,8 @@ fn every_kernel_of_hopper_computes_its_op() {
             continue;
         }
         let filter = format!("{}/*", entry.op.name);
-        let args = ["verify", &suite, "--filter", &filter, "--device", "cuda", "--quiet", "--json"];
+        let args =
+            ["verify", &suite, "--filter", &filter, "--device", "cuda", "--deadline", "300s", "--quiet", "--json"];
         let impls = names.iter().flat_map(|name| ["--impl", *name]);
         let args: Vec<&str> = args.into_iter().chain(impls).collect();
         let out = until_calm(None, || {
