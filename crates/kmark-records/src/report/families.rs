@@ -1,7 +1,6 @@
 //! Families of impls beside each other, by op: of each family the fastest of every case, over all runs. A case that several
 //! runs have counts once for each.
 
-use super::against::mark;
 use super::rows::Row;
 use super::summary::grouped;
 use super::table::{clean, table};
@@ -46,10 +45,20 @@ pub fn render(runs: &[RunData], options: &Options) -> String {
     if lines.is_empty() {
         return "no op was timed with impls of two families\n".into();
     }
-    let base = "× base: the speed of each family's fastest impl against the baseline of the case, as a geometric mean over cases.\n\
-                The baseline is that of the run or of --baseline, else the fastest impl that is not ours.";
-    format!("{}\n{base}\n", table(&header, 2..9, lines.into_iter(), options))
+    let text = table(&header, 2..9, lines.into_iter(), options);
+    let unlike = if text.contains(UNLIKE) {
+        "† Some of these ratios compare other contracts or grades than the baseline's.\n"
+    } else {
+        ""
+    };
+    format!("{text}\n{BASE}{unlike}")
 }
+
+const UNLIKE: &str = "† ";
+const BASE: &str = "× base: the speed of a family's fastest impl against the case's baseline, as a
+geometric mean over cases. The baseline is that of the run or of --baseline, else
+the fastest impl that is not ours.
+";
 
 /// The rows of one case on one device.
 fn add<'a>(rows: &[&'a Row], families: &mut IndexMap<String, Standing<'a>>) {
@@ -86,10 +95,10 @@ fn told(standing: &Standing) -> Vec<String> {
         return vec![none(), none(), none(), "0".into(), none(), none(), standing.failed.to_string(), none()];
     };
     let all = |of: fn(&super::rows::Against) -> bool| places.iter().filter_map(|p| p.row.against.as_ref()).all(of);
-    let mark = mark(all(|a| a.same_contract), all(|a| a.same_grade));
+    let mark = if all(|a| a.same_contract && a.same_grade) { "" } else { UNLIKE };
     let which = low.row.case.split_once('/').map_or("", |(_, rest)| rest);
     vec![
-        times(mean(standing)) + mark,
+        mark.to_string() + &times(mean(standing)),
         times(low.speedup),
         times(high.speedup),
         places.len().to_string(),

@@ -27,7 +27,9 @@ pub fn run(args: ReportArgs) -> Result<u8> {
     }
     let options = options(&args, &mut runs)?;
     match (&format.render, &args.out) {
-        (Render::Text(render), None) if format.name == "table" => print_text(&render(&runs, &options))?,
+        (Render::Text(render), None) if ["table", "families"].contains(&format.name) => {
+            print_text(&render(&runs, &options))?
+        }
         (Render::Text(render), None) => print(&render(&runs, &options))?,
         (Render::Text(render), Some(path)) => write(path, render(&runs, &options).as_bytes())?,
         (Render::Files(_), None) => {
