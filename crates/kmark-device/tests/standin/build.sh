@@ -8,10 +8,12 @@ out=$1
 shift
 mkdir -p "$out"
 flags="-std=c++17 -O2 -ftree-vectorize -ffp-contract=off -Wall -Wextra -shared -fPIC -fvisibility=hidden -pthread"
-g++ $flags -Wl,-soname,libcuda.so.1 -Wl,-z,nodelete "$@" -o "$out/libcuda.so.1" "$here/libcuda.cpp" -ldl
 if [ -n "${NVRTC_FROM:-}" ]; then
     cp "$NVRTC_FROM/libnvrtc.so.13" "$out/"
 else
-    g++ $flags -Wl,-soname,libnvrtc.so.13 -Wl,-z,nodelete "$@" -o "$out/libnvrtc.so.13" "$here/libnvrtc.cpp"
+    g++ $flags -Wl,-soname,libnvrtc.so.13 -Wl,-z,nodelete "$@" -o "$out/libnvrtc.so.13" "$here/libnvrtc.cpp" &
+    nvrtc=$!
 fi
+g++ $flags -Wl,-soname,libcuda.so.1 -Wl,-z,nodelete "$@" -o "$out/libcuda.so.1" "$here/libcuda.cpp" -ldl
+[ -z "${nvrtc:-}" ] || wait "$nvrtc"
 cp "$here/emulate.h" "$out/emulate.h"

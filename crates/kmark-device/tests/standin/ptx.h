@@ -101,6 +101,7 @@ private:
             step.unless = in[++at] == '!';
             at += step.unless;
             step.guard = (int)registers[word()];
+            skip();
         }
         std::string name = word();
         skip();
