@@ -22,13 +22,15 @@ struct Code {
 struct Shape {
     Dim grid, block, cluster;
     unsigned shared;
+    unsigned resident; // blocks that the GPU holds at once
 };
 
+// Bytes that are not valid become zero.
 struct Copy {
     void* to;
     const void* from;
     unsigned bytes, valid;
-}; // what is not valid is zero
+};
 
 // Products that were begun and not waited for: their results stay old until then.
 struct Product {

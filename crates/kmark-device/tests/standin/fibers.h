@@ -370,7 +370,7 @@ private:
     // Nobody is ready. Those who poll look again; if that was in vain, hardware gets on with its work, or the next cluster
     // begins, or the host and other streams have a turn.
     bool find_work() {
-        for (unsigned turns = 0;; turns++) {
+        for (;;) {
             if (in_clusters.empty() && next_cluster == clusters) return false;
             bool polls = false;
             for (auto& b : blocks) polls |= b->cluster && b->polling_warps;
@@ -387,7 +387,7 @@ private:
                     for (auto& work : all) work();
                     if (error) return false;
                 } else if (next_cluster == clusters ||
-                           in_clusters.size() * shape.cluster.x * shape.cluster.y * shape.cluster.z >= 64 ||
+                           (in_clusters.size() + 1) * shape.cluster.x * shape.cluster.y * shape.cluster.z > shape.resident ||
                            !start_cluster()) {
                     rest(50000);
                 }

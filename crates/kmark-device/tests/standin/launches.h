@@ -109,7 +109,7 @@ static bool lets_the_next_begin(const Module& module) {
     return false;
 }
 
-static int launch(Function* handle, const Shape& shape, bool overlaps, Stream* stream, void** params) {
+static int launch(Function* handle, Shape shape, bool overlaps, Stream* stream, void** params) {
     FIND(function, functions, handle);
     const emu_Kernel& kernel = *function->kernel;
     const Dim &grid = shape.grid, &block = shape.block;
@@ -118,6 +118,7 @@ static int launch(Function* handle, const Shape& shape, bool overlaps, Stream* s
         threads > (u64)kernel.max_threads || threads > 1024 || grid.x > 0x7fffffff || grid.y > 65535 ||
         grid.z > 65535 || shape.shared > (unsigned)function->max_shared || (kernel.params > 0 && !params))
         return INVALID_VALUE;
+    shape.resident = (unsigned)(SMS * blocks_per_sm((int)threads, shape.shared));
     // The caller's parameters are gone when the launch runs: copied, each as aligned as any type needs.
     struct Params {
         std::unique_ptr<char, void (*)(void*)> bytes{nullptr, free};
@@ -153,7 +154,7 @@ static int launch(Function* handle, const Shape& shape, bool overlaps, Stream* s
 API(cuLaunchKernel, Function* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
     unsigned shared, Stream* stream, void** params, void**) {
     NEED_CONTEXT(describe(function, {gx, gy, gz}, {bx, by, bz}, shared));
-    return launch(function, {{gx, gy, gz}, {bx, by, bz}, {1, 1, 1}, shared}, false, stream, params);
+    return launch(function, {{gx, gy, gz}, {bx, by, bz}, {1, 1, 1}, shared, 0}, false, stream, params);
 }
 
 struct LaunchAttribute {
@@ -170,7 +171,7 @@ struct LaunchConfig {
     LaunchAttribute* attributes;
     unsigned count;
 };
-// Without Hopper's clusters blocks run one after the other, as clusters of one.
+// One block, if the launch says nothing of clusters.
 static Dim cluster_of(const LaunchConfig& c) {
     Dim by = {1, 1, 1};
     for (unsigned i = 0; i < c.count; i++)
@@ -187,7 +188,7 @@ API(cuLaunchKernelEx, const LaunchConfig* c, Function* function, void** params, 
     if (!fits(*c, cluster)) return INVALID_VALUE;
     bool overlaps = false; // 6: programmatic stream serialization
     for (unsigned i = 0; i < c->count; i++) overlaps |= c->attributes[i].id == 6 && c->attributes[i].bytes[0];
-    return launch(function, {c->grid, c->block, cluster, c->shared}, overlaps, c->stream, params);
+    return launch(function, {c->grid, c->block, cluster, c->shared, 0}, overlaps, c->stream, params);
 }
 API(cuOccupancyMaxActiveClusters, int* count, Function* handle, const LaunchConfig* c) {
     NEED_CONTEXT();
