@@ -7,7 +7,7 @@ use kmark_device::buffer::Buffers;
 use kmark_device::cuda::directives::Directives;
 use kmark_device::cuda::jit::{self, Headers};
 use kmark_device::cuda::machine::Machine;
-use kmark_device::cuda::{Cuda, KernelFile, Text, Wrong, declare, prelude, tune};
+use kmark_device::cuda::{Cuda, KernelFile, Text, Wrong, declare, prelude, tensor_map, tune};
 use kmark_device::{Device, Fault, Impl, Launch, kind_of};
 use std::any::Any;
 use std::borrow::Cow;
@@ -200,6 +200,9 @@ fn hash(bytes: &[u8], text: &str, folder: Option<&Path>, flags: &[String]) -> St
     part(prelude::SOURCE.as_bytes());
     if ["// kmark: let ", "// kmark: tune ", "// kmark: map "].iter().any(|line| text.contains(line)) {
         part(declare::SOURCE.as_bytes());
+    }
+    if text.contains("// kmark: map ") {
+        part(tensor_map::SOURCE.as_bytes());
     }
     jit::OPTIONS.iter().for_each(|o| part(o.as_bytes()));
     let own = jit::own_headers(text, folder, flags);

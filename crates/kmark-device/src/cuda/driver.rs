@@ -265,13 +265,14 @@ pub struct TileOf<'a> {
     pub strides: &'a [u64],
     pub tile: &'a [u32],
     pub swizzle: i32,
+    /// How much the L2 cache fetches at least, by NVIDIA's numbers.
+    pub promotion: i32,
 }
 
 impl Driver {
     pub fn tensor_map(&self, of: &TileOf) -> Result<TensorMap, Fault> {
         let mut map = TensorMap([0; 16]);
         let steps = vec![1u32; of.dims.len()];
-        const L2_PROMOTION_256: c_int = 3;
         // SAFETY: lists have `rank` entries (strides one less), 128 bytes are written.
         let code = unsafe {
             self.table.cuTensorMapEncodeTiled(
@@ -285,7 +286,7 @@ impl Driver {
                 steps.as_ptr(),
                 0,
                 of.swizzle,
-                L2_PROMOTION_256,
+                of.promotion,
                 0,
             )
         };

@@ -20,7 +20,7 @@ mod oracle;
 pub mod prelude;
 mod program;
 mod sample;
-mod tensor_map;
+pub mod tensor_map;
 pub mod tune;
 mod workload;
 mod workspace;
