@@ -1,7 +1,7 @@
 // The main kernel of attention's backward on Hopper: a block of 384 threads owns 128 keys of a head, and queries come by in
 // steps of QUERIES, those of all heads of the group one after the other. Two warpgroups (`key_side`) own 64 keys each and
 // never wait for each other. The third (`query_side`) copies, and makes dq of the ds that both leave in shared memory.
-// The file says, by `let`, HEAD, QUERIES, STAGES, STEPS, TILES, GROUP, TOGETHER, EARLY, MASKED and ROTATES; its maps are q, k, v, dout, dk and dv.
+// The file says, by `let`, HEAD, QUERIES, STAGES, STEPS, TILES, GROUP, TOGETHER, EARLY, MASKED, BACKWARD and ROTATES; its maps are q, k, v, dout, dk and dv.
 #pragma once
 #include "attention_mma.cuh"
 #include "hopper/bulk.cuh"
@@ -58,7 +58,7 @@ struct Tile {
         b = n / (int)a.hkv, kv_head = n % (int)a.hkv, first = index * 128;
         int low = seq.first(first), high = seq.last(min(first + 128, seq.keys) - 1);
         begin = low / QUERIES, end = low < high ? (high + QUERIES - 1) / QUERIES : begin;
-        start = begin + (ROTATES ? index * STEPS / TILES : 0);
+        start = BACKWARD ? end - 1 : begin + (ROTATES ? index * STEPS / TILES : 0);
         total = (end - begin) * GROUP;
     }
     // How many tiles add to dq of a step before this one. Each waits for one that was launched before it, or for one that runs
@@ -75,12 +75,16 @@ struct Tile {
     }
 };
 
-// A place in the order of steps.
+// A place in the order of steps. Backward, heads of the group take turns at each step.
 struct Walk {
     int step, head;
     __device__ __forceinline__ void next(const Tile& tile) {
-        if (++step == tile.end) step = tile.begin, head += !ROTATES;
-        if (ROTATES && step == tile.start) head++;
+        if constexpr (BACKWARD) {
+            if (++head % GROUP == 0) head -= GROUP, step--;
+        } else {
+            if (++step == tile.end) step = tile.begin, head += !ROTATES;
+            if (ROTATES && step == tile.start) head++;
+        }
     }
 };
 

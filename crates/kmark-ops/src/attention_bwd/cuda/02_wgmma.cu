@@ -5,23 +5,26 @@
 // kmark: require d<=128 && d%8==0
 // kmark: constants d
 //
-// Columns of a head, padded with zeros; queries that meet the keys at once: what registers hold.
+// Columns of a head, padded with zeros; queries that meet the keys at once, of which tiles of 128 keys are a multiple: registers would
+// hold 80 for 128 columns, but masked tiles then compute 1 to 6 % more.
 // kmark: let HEAD = d<=64?64:128
-// kmark: let QUERIES = d<=64?128:80
+// kmark: let QUERIES = d<=64?128:64
 // kmark: let STAGES = 3
 // kmark: let STEPS = ceil(sq,QUERIES)
 // kmark: let TILES = ceil(sk,128)
 // kmark: let GROUP = hq/hkv
 //
 // Masked tiles differ in length. Those of TOGETHER heads take turns, the longest first: as many heads as the L2 cache holds
-// queries of. The last heads, behind EARLY, have one turn, so that its tiles are three for each multiprocessor and the shortest
-// come last: with fewer, most multiprocessors would wait for the longest.
+// queries of. The last heads, behind EARLY, have one turn, so that its tiles are two for each multiprocessor and the shortest
+// come last: with fewer, most multiprocessors would wait for the longest, with more, the cache could not hold their queries. Tiles
+// begin with the last queries, which most of them see (BACKWARD), and so read and add to the same ones at a time.
 // Where every launch must leave the same bits, blocks add their parts of dq in turns. Blocks with masks come in the order
 // of turns, the last keys first. Others begin with different queries, if all blocks of a head run at once.
 // kmark: let MASKED = causal||window>0
 // kmark: let ROTATES = deterministic&&!MASKED&&TILES<=sms
-// kmark: let TOGETHER = MASKED?max(1,min(16,l2/2/(sq*HEAD*8*GROUP))):1
-// kmark: let LAST = MASKED?min(hkv*b,ceil(3*sms,TILES)):0
+// kmark: let BACKWARD = MASKED&&!deterministic
+// kmark: let TOGETHER = MASKED?max(1,min(16,l2/2/(sq*HEAD*8))):1
+// kmark: let LAST = MASKED?min(hkv*b,ceil(2*sms,TILES)):0
 // kmark: let EARLY = (hkv*b-LAST)/TOGETHER*TOGETHER
 //
 // From a row of a head to the next one, and to the same row of the next head.
