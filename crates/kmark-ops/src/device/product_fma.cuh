@@ -1,11 +1,14 @@
 // A tile of a product with ordinary multiply-adds: operands in shared memory, SIDE rows by SIDE * WIDE columns of the result per
-// thread in registers. The file says SIDE and WIDE by `let`: the more a thread has, the less it reads for each product, and the
-// fewer tiles there are.
+// thread in registers. The file says, by `let`, SIDE, WIDE, DOWN and ACROSS (threads along the tile's rows and columns), and SLICES:
+// the more a thread has, the less it reads for each product, and the fewer tiles there are. Where tiles are small, SLICES sets of
+// threads have the whole tile each, for parts of k that are added up at the end.
 #pragma once
 #include "product.cuh"
 
-constexpr int FMA_THREADS = 256, FMA_DEPTH = 16, FMA_ROWS = 16 * SIDE, FMA_COLS = FMA_ROWS * WIDE;
-constexpr int FMA_BLOCKS = SIDE == 4 ? 2 : 1; // on a multiprocessor: what registers allow
+constexpr int OF_SLICE = DOWN * ACROSS, FMA_THREADS = OF_SLICE * SLICES, FMA_DEPTH = 16;
+// Longer loops do not fit where instructions are kept, and slices have fewer registers.
+constexpr int UNROLLED = SLICES > 1 ? 2 : 8;
+constexpr int FMA_ROWS = DOWN * SIDE, FMA_COLS = ACROSS * SIDE * WIDE;
 template <class T> constexpr int fma_run = 16 / sizeof(T); // elements moved at once
 
 // One operand of one step, the inner dimension first. Rows are padded so that stores along them and across them hit
@@ -13,13 +16,13 @@ template <class T> constexpr int fma_run = 16 / sizeof(T); // elements moved at 
 template <class T, int TILE> using FmaPanel = T[FMA_DEPTH][TILE + fma_run<T>];
 
 // Moves one operand into shared memory, a few runs per thread and step.
-template <class T, int TILE, bool ACROSS> struct FmaFeed {
-    static constexpr int RUN = fma_run<T>, RUNS = (ACROSS ? TILE : FMA_DEPTH) / RUN, STEP = FMA_THREADS / RUNS;
+template <class T, int TILE, bool TURNED> struct FmaFeed {
+    static constexpr int RUN = fma_run<T>, RUNS = (TURNED ? TILE : FMA_DEPTH) / RUN, STEP = FMA_THREADS / RUNS;
     static constexpr int COUNT = TILE * FMA_DEPTH / RUN / FMA_THREADS;
 
-    const T* next;   // this thread's first run
+    const T* next[COUNT]; // this thread's runs; of vectors that do not exist, some that do
     i64 pitch;
-    int rows, cols;  // that exist from there on
+    int rows, cols;       // that exist from the first of them on
     bool whole;
     T held[COUNT][RUN];
 
@@ -27,27 +30,31 @@ template <class T, int TILE, bool ACROSS> struct FmaFeed {
     static __device__ int col() { return threadIdx.x % RUNS * RUN; }
 
     __device__ FmaFeed(const Panel<T>& p, int k)
-        : next(p.at + row() * p.pitch + col()), pitch(p.pitch), rows((ACROSS ? k : p.count) - row()),
-          cols((ACROSS ? p.count : k) - col()), whole(p.whole) {}
-
-    // Loads the next FMA_DEPTH of the inner dimension; zeros where there is nothing.
-    __device__ void fetch() {
-        const T* from = next;
+        : pitch(p.pitch), rows((TURNED ? k : p.count) - row()), cols((TURNED ? p.count : k) - col()), whole(p.whole) {
         #pragma unroll
-        for (int i = 0; i < COUNT; i++, from += STEP * pitch) {
-            int left = i * STEP < rows ? cols : 0;
-            if (whole) {
+        for (int i = 0; i < COUNT; i++) {
+            int r = row() + i * STEP, c = col();
+            next[i] = p.at + (TURNED ? r : min(r, p.count - 1)) * p.pitch + (TURNED && c >= p.count ? 0 : c);
+        }
+    }
+
+    // Loads the next FMA_DEPTH of the inner dimension; zeros where there is nothing. ALL: there is everything, in whole runs.
+    template <bool ALL> __device__ void fetch() {
+        #pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            int left = ALL ? RUN : i * STEP < rows ? cols : 0;
+            if (ALL || whole) {
                 Vec<T, RUN> v{};
-                if (left > 0) v = load<RUN>(from);
+                if (left > 0) v = load<RUN>(next[i]);
                 #pragma unroll
                 for (int e = 0; e < RUN; e++) held[i][e] = v.v[e];
             } else {
                 #pragma unroll
-                for (int e = 0; e < RUN; e++) held[i][e] = e < left ? from[e] : T(0);
+                for (int e = 0; e < RUN; e++) held[i][e] = e < left ? next[i][e] : T(0);
             }
+            next[i] += TURNED ? FMA_DEPTH * pitch : FMA_DEPTH;
         }
-        next += ACROSS ? FMA_DEPTH * pitch : FMA_DEPTH;
-        (ACROSS ? rows : cols) -= FMA_DEPTH;
+        (TURNED ? rows : cols) -= FMA_DEPTH;
     }
 
     __device__ void settle(FmaPanel<T, TILE>& panel) const {
@@ -55,7 +62,7 @@ template <class T, int TILE, bool ACROSS> struct FmaFeed {
         for (int i = 0; i < COUNT; i++) {
             int r = row() + i * STEP;
             #pragma unroll
-            for (int e = 0; e < RUN; e++) (ACROSS ? panel[r][col() + e] : panel[col() + e][r]) = held[i][e];
+            for (int e = 0; e < RUN; e++) (TURNED ? panel[r][col() + e] : panel[col() + e][r]) = held[i][e];
         }
     }
 };
@@ -63,40 +70,42 @@ template <class T, int TILE, bool ACROSS> struct FmaFeed {
 DEVICE float multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
 DEVICE double multiply_add(double a, double b, double c) { return fma(a, b, c); }
 
-// Calls put(row, col, {neighbours}) for the tile's elements, some of them beyond its edges.
-template <bool ACROSS_A, bool ACROSS_B, class T, class Put>
-DEVICE void fma_product(const Panel<T>& a, const Panel<T>& b, i64 k, Put put) {
-    constexpr int COLS = SIDE * WIDE, RUN = fma_run<T>;
+// ALL: of every step and vector there is everything, in whole runs, and nobody need ask.
+template <bool ALL, bool ACROSS_A, bool ACROSS_B, class T, class Put>
+DEVICE void fma_product_by(const Panel<T>& a, const Panel<T>& b, i64 k, Put put) {
+    constexpr int COLS = SIDE * WIDE, RUN = fma_run<T>, EACH = FMA_DEPTH / SLICES;
     extern __shared__ __align__(16) u8 shared[];
     auto* of_a = (FmaPanel<T, FMA_ROWS>*)shared;
     auto* of_b = (FmaPanel<T, FMA_COLS>*)(of_a + 2);
-    // A warp has 4 by 8 threads; each takes a run of every 16 runs, so that neighbours read neighbouring runs.
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    int row = (warp / 2 * 4 + lane / 8) * RUN, col = (warp % 2 * 8 + lane % 8) * RUN;
+    // A warp has 4 by 8 threads; each takes a run of every DOWN or ACROSS runs, so that neighbours read neighbouring runs.
+    constexpr int WARPS_ACROSS = ACROSS / 8;
+    int slice = threadIdx.x / OF_SLICE, warp = threadIdx.x % OF_SLICE / 32, lane = threadIdx.x % 32;
+    int row = (warp / WARPS_ACROSS * 4 + lane / 8) * RUN, col = (warp % WARPS_ACROSS * 8 + lane % 8) * RUN;
 
     FmaFeed<T, FMA_ROWS, ACROSS_A> feed_a(a, (int)k);
     FmaFeed<T, FMA_COLS, ACROSS_B> feed_b(b, (int)k);
     T sum[SIDE][COLS] = {};
-    feed_a.fetch(), feed_b.fetch();
+    feed_a.template fetch<ALL>(), feed_b.template fetch<ALL>();
     feed_a.settle(of_a[0]), feed_b.settle(of_b[0]);
     __syncthreads();
     int depths = (int)tiles(k, FMA_DEPTH);
     for (int t = 0; t < depths; t++) {
         int now = t % 2;
         bool more = t + 1 < depths;
-        if (more) feed_a.fetch(), feed_b.fetch();
-        #pragma unroll 8
-        for (int x = 0; x < FMA_DEPTH; x++) {
+        if (more) feed_a.template fetch<ALL>(), feed_b.template fetch<ALL>();
+        #pragma unroll UNROLLED
+        for (int i = 0; i < EACH; i++) {
+            int x = slice * EACH + i;
             T va[SIDE], vb[COLS];
             #pragma unroll
             for (int p = 0; p < SIDE; p += RUN) {
-                Vec<T, RUN> r = load<RUN>(&of_a[now][x][row + p * 16]);
+                Vec<T, RUN> r = load<RUN>(&of_a[now][x][row + p * DOWN]);
                 #pragma unroll
                 for (int e = 0; e < RUN; e++) va[p + e] = r.v[e];
             }
             #pragma unroll
             for (int p = 0; p < COLS; p += RUN) {
-                Vec<T, RUN> r = load<RUN>(&of_b[now][x][col + p * 16]);
+                Vec<T, RUN> r = load<RUN>(&of_b[now][x][col + p * ACROSS]);
                 #pragma unroll
                 for (int e = 0; e < RUN; e++) vb[p + e] = r.v[e];
             }
@@ -108,6 +117,20 @@ DEVICE void fma_product(const Panel<T>& a, const Panel<T>& b, i64 k, Put put) {
         if (more) feed_a.settle(of_a[1 - now]), feed_b.settle(of_b[1 - now]);
         __syncthreads();
     }
+    // Slices hand over their sums one after the other, and the first one has the result.
+    if constexpr (SLICES > 1) {
+        T* sums = (T*)shared + threadIdx.x % OF_SLICE;
+        static_assert(SLICES == 1 || SIDE * COLS * OF_SLICE <= 2 * FMA_DEPTH * (FMA_ROWS + FMA_COLS), "sums fit where operands were");
+        for (int from = 1; from < SLICES; from++) {
+            #pragma unroll
+            for (int i = 0; i < SIDE * COLS && slice == from; i++) sums[i * OF_SLICE] = sum[i / COLS][i % COLS];
+            __syncthreads();
+            #pragma unroll
+            for (int i = 0; i < SIDE * COLS && slice == 0; i++) sum[i / COLS][i % COLS] += sums[i * OF_SLICE];
+            __syncthreads();
+        }
+        if (slice > 0) return;
+    }
     #pragma unroll
     for (int i = 0; i < SIDE; i++)
         #pragma unroll
@@ -115,6 +138,13 @@ DEVICE void fma_product(const Panel<T>& a, const Panel<T>& b, i64 k, Put put) {
             T v[RUN];
             #pragma unroll
             for (int e = 0; e < RUN; e++) v[e] = sum[i][p * RUN + e];
-            put(row + i / RUN * 16 * RUN + i % RUN, col + p * 16 * RUN, v);
+            put(row + i / RUN * DOWN * RUN + i % RUN, col + p * ACROSS * RUN, v);
         }
+}
+
+// Calls put(row, col, {neighbours}) for the tile's elements, some of them beyond its edges.
+template <bool ACROSS_A, bool ACROSS_B, class T, class Put>
+DEVICE void fma_product(const Panel<T>& a, const Panel<T>& b, i64 k, Put put) {
+    if (a.whole && b.whole && k % FMA_DEPTH == 0) fma_product_by<true, ACROSS_A, ACROSS_B>(a, b, k, put);
+    else fma_product_by<false, ACROSS_A, ACROSS_B>(a, b, k, put);
 }
