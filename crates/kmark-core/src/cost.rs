@@ -2,8 +2,10 @@
 
 use crate::dtype::DType;
 use crate::tensor::{Role, TensorSpec};
+use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// Compulsory bytes and floating-point operations of a contract: each input read once, each output written once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -34,13 +36,52 @@ pub struct Roofs {
     pub read: f64,
     pub write: f64,
     pub triad: f64,
-    /// The best matrix product, by dtype; where a dtype has none, that of its accumulator counts.
+    /// The best matrix product, by dtype, and `tf32`; where a dtype has none, that of its accumulator counts.
     #[serde(default)]
-    pub matrix: BTreeMap<DType, f64>,
+    #[schemars(with = "BTreeMap<String, f64>")]
+    pub matrix: BTreeMap<Factors, f64>,
     /// Bytes of the cache before a GPU's memory, in which as much of what a launch wrote may lie when it ends. Absent
     /// where that is not known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cache_bytes: Option<u64>,
+}
+
+/// What a product multiplies: a dtype, or the eleven bits that tensor cores read of an f32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum Factors {
+    Of(DType),
+    Tf32,
+}
+
+impl Factors {
+    pub fn of(dtype: DType, attrs: &IndexMap<String, String>) -> Factors {
+        let tf32 = attrs.get("tf32").is_some_and(|v| v == "yes");
+        if tf32 { Factors::Tf32 } else { Factors::Of(dtype) }
+    }
+}
+
+impl fmt::Display for Factors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Factors::Of(dtype) => dtype.fmt(f),
+            Factors::Tf32 => f.pad("tf32"),
+        }
+    }
+}
+
+impl From<Factors> for String {
+    fn from(factors: Factors) -> String {
+        factors.to_string()
+    }
+}
+
+impl TryFrom<String> for Factors {
+    type Error = String;
+    fn try_from(word: String) -> Result<Factors, String> {
+        let dtype = DType::parse(&word).map(Factors::Of);
+        dtype.or_else(|| (word == "tf32").then_some(Factors::Tf32)).ok_or_else(|| format!("no dtype: {word}"))
+    }
 }
 
 /// The best product that was measured is no hard limit: another shape may suit the machine better by so much.
@@ -52,8 +93,8 @@ const TRAFFIC_MARGIN: f64 = 1.01;
 impl Roofs {
     /// Seconds below which a time of the case cannot be true, margins included: no launch on a cold cache can have moved
     /// its bytes or done its arithmetic in less.
-    pub fn impossible_seconds(&self, cost: &Cost, dtype: DType) -> f64 {
-        let matrix = self.for_flops(dtype).map_or(0.0, |roof| cost.flops as f64 / roof);
+    pub fn impossible_seconds(&self, cost: &Cost, factors: Factors) -> f64 {
+        let matrix = self.for_flops(factors).map_or(0.0, |roof| cost.flops as f64 / roof);
         (self.least_traffic_seconds(cost) / TRAFFIC_MARGIN).max(matrix / MATRIX_MARGIN)
     }
 
@@ -77,14 +118,18 @@ impl Roofs {
     }
 
     /// FLOP per second, if a matrix product of that kind was measured.
-    pub fn for_flops(&self, dtype: DType) -> Option<f64> {
-        self.matrix.get(&dtype).or_else(|| self.matrix.get(&dtype.accumulator())).copied()
+    pub fn for_flops(&self, factors: Factors) -> Option<f64> {
+        let of_accumulator = || match factors {
+            Factors::Of(dtype) => self.matrix.get(&Factors::Of(dtype.accumulator())),
+            Factors::Tf32 => None,
+        };
+        self.matrix.get(&factors).or_else(of_accumulator).copied()
     }
 
     /// Seconds that the case takes at the least: its traffic or its arithmetic, whichever is longer.
-    pub fn least_seconds(&self, cost: &Cost, dtype: DType) -> f64 {
+    pub fn least_seconds(&self, cost: &Cost, factors: Factors) -> f64 {
         let traffic = cost.bytes() as f64 / self.for_traffic(cost);
-        self.for_flops(dtype).map_or(traffic, |roof| traffic.max(cost.flops as f64 / roof))
+        self.for_flops(factors).map_or(traffic, |roof| traffic.max(cost.flops as f64 / roof))
     }
 }
 
@@ -110,13 +155,18 @@ mod tests {
 
     #[test]
     fn arithmetic_limits_a_case_that_computes_much() {
-        let matrix = BTreeMap::from([(DType::F32, 100.0)]);
+        let matrix = BTreeMap::from([(Factors::Of(DType::F32), 100.0), (Factors::Tf32, 500.0)]);
         let roofs = Roofs { copy: 10.0, read: 10.0, write: 10.0, triad: 10.0, matrix, cache_bytes: None };
         let cost = |flops| Cost { bytes_read: 50, bytes_written: 50, flops };
-        assert_eq!(roofs.least_seconds(&cost(10), DType::F32), 10.0);
-        assert_eq!(roofs.least_seconds(&cost(5000), DType::Bf16), 50.0, "bf16 accumulates in f32");
-        assert_eq!(roofs.least_seconds(&cost(5000), DType::F64), 10.0, "no roof of that kind");
-        assert_eq!(roofs.impossible_seconds(&cost(5000), DType::F32), 40.0);
-        assert_eq!(roofs.impossible_seconds(&cost(10), DType::F32), 10.0 / 1.01);
+        let of = Factors::Of;
+        assert_eq!(roofs.least_seconds(&cost(10), of(DType::F32)), 10.0);
+        assert_eq!(roofs.least_seconds(&cost(5000), of(DType::Bf16)), 50.0, "bf16 accumulates in f32");
+        assert_eq!(roofs.least_seconds(&cost(5000), of(DType::F64)), 10.0, "no roof of that kind");
+        assert_eq!(roofs.impossible_seconds(&cost(5000), of(DType::F32)), 40.0);
+        assert_eq!(roofs.impossible_seconds(&cost(5000), Factors::Tf32), 10.0 / 1.01);
+        let written = serde_json::to_string(&roofs).unwrap();
+        assert!(written.contains(r#""matrix":{"f32":100.0,"tf32":500.0}"#), "{written}");
+        assert_eq!(serde_json::from_str::<Roofs>(&written).unwrap(), roofs);
+        assert_eq!(roofs.impossible_seconds(&cost(10), of(DType::F32)), 10.0 / 1.01);
     }
 }

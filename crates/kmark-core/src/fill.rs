@@ -15,6 +15,10 @@ pub enum Fill {
         mean: f64,
         std: f64,
     },
+    /// Normal around zero, in the [`TF32_BITS`] that tensor cores read of an f32.
+    Tf32 {
+        std: f64,
+    },
     /// Normal, but rows differ as [`ROWS`] says, so that an `eps` that is missing or misplaced shows, and a tail that is
     /// lost, and a variance that cancels. `shift` is how far the shifted row lies from zero.
     Rows {
@@ -143,6 +147,7 @@ impl Fill {
         match *self {
             Fill::Constant(c) => c,
             Fill::Normal { mean, std } => mean + std * normal(index),
+            Fill::Tf32 { std } => shortened(std * normal(index)),
             Fill::Tiles { std } => {
                 let tile = row / TILE * n.div_ceil(TILE) + column / TILE;
                 match ROWS[slot(tile, seed)] {
@@ -189,6 +194,15 @@ impl Fill {
             Fill::Derived => unreachable!("derived inputs are computed by the op"),
         }
     }
+}
+
+/// Significant bits of TF32, with the one that is not stored.
+pub const TF32_BITS: u32 = 11;
+
+/// `x` in as many, halves away from zero: integers make it, so that every device does the same.
+fn shortened(x: f64) -> f64 {
+    let cut = f64::MANTISSA_DIGITS - TF32_BITS;
+    f64::from_bits((x.to_bits() + (1 << (cut - 1))) >> cut << cut)
 }
 
 /// The power of two next to `x` towards zero, with its sign.

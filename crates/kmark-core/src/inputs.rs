@@ -121,6 +121,24 @@ mod tests {
     }
 
     #[test]
+    fn tf32_has_eleven_bits_and_the_exponents_of_f32() {
+        let of = |std| {
+            let spec = TensorSpec::input("x", DType::F32, &[1000], Fill::Tf32 { std });
+            let mut bytes = vec![0; spec.bytes()];
+            fill(&spec, 3, &mut bytes);
+            let mut x = vec![0.0; 1000];
+            DType::F32.decode(&bytes, &mut x);
+            x
+        };
+        let (large, small) = (of(1e6), of(1e-6));
+        assert!(large.iter().chain(&small).all(|v| (*v as f32).to_bits().trailing_zeros() >= 13));
+        assert!(large.iter().any(|v| (*v as f32).to_bits().trailing_zeros() == 13), "no fewer");
+        let rms = |x: &[f64]| (x.iter().map(|v| v * v).sum::<f64>() / 1000.0).sqrt();
+        assert!((rms(&large) / 1e6 - 1.0).abs() < 0.1 && (rms(&small) / 1e-6 - 1.0).abs() < 0.1);
+        assert!(large.iter().any(|v| DType::F16.round(*v).is_infinite()), "f16 cannot hold them");
+    }
+
+    #[test]
     fn classes_stay_in_range_and_some_are_ignored() {
         let spec = TensorSpec::input("t", DType::I64, &[1000], Fill::Classes { classes: 7, ignore: -100 });
         let mut bytes = vec![0; spec.bytes()];

@@ -4,7 +4,7 @@ use crate::device::Choice;
 use crate::host::Workers;
 use crate::roofs::{Scale, again};
 use crate::units;
-use kmark_core::cost::Roofs;
+use kmark_core::cost::{Factors, Roofs};
 use kmark_core::record::{Mode, Record, Status};
 
 /// A CPU may do so many times what it was measured to do, when others leave it alone later.
@@ -16,7 +16,7 @@ fn least_possible_ns(roofs: &Roofs, record: &Record) -> Option<f64> {
     let time = record.time().filter(|_| record.mode == Mode::Cold)?;
     // What a CPU was measured to do moves with its neighbours.
     let margin = if record.device.kind == "cpu" { CPU_ROOF_MOVES } else { 1.0 };
-    let least_ns = 1e9 * roofs.impossible_seconds(&record.cost, record.dtype?) / margin;
+    let least_ns = 1e9 * roofs.impossible_seconds(&record.cost, Factors::of(record.dtype?, &record.attrs)) / margin;
     (time.hi < least_ns).then_some(least_ns)
 }
 

@@ -8,7 +8,7 @@ use crate::impls::impls_of;
 use crate::plan::Plan;
 use indexmap::IndexMap;
 use kmark_core::case::{Case, DEFAULT_SEED};
-use kmark_core::cost::{Cost, Roofs};
+use kmark_core::cost::{Cost, Factors, Roofs};
 use kmark_core::dtype::DType;
 use kmark_core::record::{Conditions, DeviceId, Mode, family};
 use kmark_core::run::Run;
@@ -88,22 +88,26 @@ pub fn measure(workers: &mut Workers, plan: &Plan, budget: Duration) -> Measured
         return Err("less than 1 GiB of memory is available".into());
     }
     let (scale, mut matrix) = (Scale::of(workers).within(budget), BTreeMap::new());
-    for dtype in products(plan) {
-        matrix.insert(dtype, product(workers, dtype, scale)?.rate);
+    for factors in products(plan) {
+        matrix.insert(factors, product(workers, factors, scale)?.rate);
     }
     let mut rate = |kind| pattern(workers, kind, scale).map(|l| l.rate);
     let (copy, read, write, triad) = (rate("copy")?, rate("read")?, rate("write")?, rate("triad")?);
     Ok(Roofs { copy, read, write, triad, matrix, cache_bytes: workers.device().cache_bytes() })
 }
 
-/// The dtypes of products that may limit a case.
-fn products(plan: &Plan) -> BTreeSet<DType> {
+/// What products multiply that may limit a case.
+fn products(plan: &Plan) -> BTreeSet<Factors> {
     let much = plan.items.iter().filter(|p| {
         let cost = p.entry.op.cost(&p.case);
         cost.flops > FLOPS_PER_BYTE * cost.bytes()
     });
     // On a CPU narrower dtypes are computed in their accumulator's.
-    much.map(|p| if plan.device() == Choice::Cpu { p.case.acc() } else { p.case.dtype }).collect()
+    let of = |case: &Case| match Factors::of(case.dtype, &case.attrs) {
+        Factors::Of(_) if plan.device() == Choice::Cpu => Factors::Of(case.acc()),
+        factors => factors,
+    };
+    much.map(|p| of(&p.case)).collect()
 }
 
 /// Takes what an earlier run measured on the same devices; or says why that is not what this one needs.
@@ -112,8 +116,8 @@ pub fn reuse(run: &mut Run, earlier: &Run, plan: &Plan) -> std::result::Result<(
         let among = earlier.gpus.iter().find(|g| g.device == *device).and_then(|g| g.roofs.clone());
         let roofs = among.or_else(|| earlier.roofs.clone().filter(|_| earlier.device == *device));
         let roofs = roofs.ok_or_else(|| format!("it has no roofs of {} ({})", device.name, device.id))?;
-        match products(plan).into_iter().find(|dtype| !roofs.matrix.contains_key(dtype)) {
-            Some(dtype) => Err(format!("it has no roof for products in {dtype}")),
+        match products(plan).into_iter().find(|factors| !roofs.matrix.contains_key(factors)) {
+            Some(factors) => Err(format!("it has no roof for products in {factors}")),
             None => Ok(Some(roofs)),
         }
     };
@@ -131,19 +135,23 @@ pub fn again(workers: &mut Workers, known: &Roofs, scale: Scale) -> Roofs {
     let (copy, read) = (higher("copy", known.copy), higher("read", known.read));
     let (write, triad) = (higher("write", known.write), higher("triad", known.triad));
     let mut matrix = known.matrix.clone();
-    for (dtype, rate) in &mut matrix {
-        *rate = product(workers, *dtype, scale).map_or(*rate, |l| l.rate.max(*rate));
+    for (factors, rate) in &mut matrix {
+        *rate = product(workers, *factors, scale).map_or(*rate, |l| l.rate.max(*rate));
     }
     Roofs { copy, read, write, triad, matrix, cache_bytes: known.cache_bytes }
 }
 
 /// FLOP per second of a square product.
-pub fn product(workers: &mut Workers, dtype: DType, scale: Scale) -> Measured<Limit> {
+pub fn product(workers: &mut Workers, factors: Factors, scale: Scale) -> Measured<Limit> {
     let axes = ["m", "n", "k"].map(|axis| (axis.to_string(), scale.side));
     // Both operands along k, as every fast path of every dtype has them.
     let layout = if workers.device() == Choice::Cpu { "nn" } else { "nt" };
-    let attrs = IndexMap::from([("layout".to_string(), layout.to_string())]);
-    let case = case_of("gemm", dtype, IndexMap::from(axes), attrs)?;
+    let (dtype, tf32) = match factors {
+        Factors::Of(dtype) => (dtype, "no"),
+        Factors::Tf32 => (DType::F32, "yes"),
+    };
+    let attrs = [("layout", layout), ("tf32", tf32)].map(|(name, value)| (name.to_string(), value.to_string()));
+    let case = case_of("gemm", dtype, IndexMap::from(axes), IndexMap::from(attrs))?;
     best(workers, case, scale, &|cost| cost.flops)
 }
 

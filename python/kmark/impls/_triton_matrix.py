@@ -80,7 +80,7 @@ def _gemm(
     tl.store(at, sums.to(d.dtype.element_ty), mask=in_m[:, None] & in_n[None, :])
 
 
-def gemm(a: Any, b: Any, d: Any, bias: Any, a_scale: Any, b_scale: Any, scale: str) -> Callable[[], None]:
+def gemm(a: Any, b: Any, d: Any, bias: Any, a_scale: Any, b_scale: Any, scale: str, tf32: bool = False) -> Callable[[], None]:
     """A launch of d = scales * (a b) + bias; a is [m, k] and b [k, n], of any strides."""
     (m, k), n = a.shape, b.shape[1]
     if a.element_size() == 4:
@@ -112,7 +112,7 @@ def gemm(a: Any, b: Any, d: Any, bias: Any, a_scale: Any, b_scale: Any, scale: s
             *scales,
             BIAS=bias is not None,
             SCALE=scale,
-            PRECISION=_PRECISION.get(a.dtype, "tf32"),
+            PRECISION="tf32" if tf32 else _PRECISION.get(a.dtype, "tf32"),
             BM=bm,
             BN=bn,
             BK=bk,

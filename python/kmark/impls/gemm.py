@@ -2,7 +2,8 @@
 
 # Annotations stay what they are, not text: TileLang reads those of its kernels.
 
-from typing import Any
+import contextlib
+from typing import Any, Iterator
 
 from ..registry import Unsupported, impl
 
@@ -13,6 +14,19 @@ def operands(case: Any, t: Any) -> tuple[Any, Any]:
     """a as [m, k] and b as [k, n]: views."""
     a = t.a.T if case["layout"][0] == "t" else t.a
     return a, (t.b.T if case["layout"][1] == "t" else t.b)
+
+
+@contextlib.contextmanager
+def tensor_cores(case: Any) -> Iterator[None]:
+    """torch may multiply f32 by them meanwhile, if the case wants TF32: a setting of the process."""
+    import torch
+
+    matmul = torch.backends.cuda.matmul
+    matmul.allow_tf32 = case["tf32"] == "yes"
+    try:
+        yield
+    finally:
+        matmul.allow_tf32 = False
 
 
 def rows_divide(case: Any, step: int) -> None:
@@ -66,10 +80,11 @@ def torch_(case, t):
         raise Unsupported(f"{case.dtype} with a result in {case['out']}")
 
     def launch():
-        if t.bias is None:
-            torch.mm(a, b, out=t.d, **wider)
-        else:
-            torch.addmm(t.bias, a, b, out=t.d, **wider)
+        with tensor_cores(case):
+            if t.bias is None:
+                torch.mm(a, b, out=t.d, **wider)
+            else:
+                torch.addmm(t.bias, a, b, out=t.d, **wider)
 
     return launch
 
@@ -123,19 +138,25 @@ def torch_compile(case, t):
     if case.dtype in _BYTE or t.d.dtype != t.a.dtype:
         raise Unsupported("operands and result of one dtype, no fp8")
     a, b = operands(case, t)
-    if t.bias is None:
-        return compiled(case, lambda: torch.mm(a, b))
-    return compiled(case, lambda: torch.addmm(t.bias, a, b))
+    with tensor_cores(case):
+        multiply = (lambda: torch.mm(a, b)) if t.bias is None else (lambda: torch.addmm(t.bias, a, b))
+        run = compiled(case, multiply)
+
+    def launch():
+        with tensor_cores(case):
+            return run()
+
+    return launch
 
 
-@impl("triton", about="A tiled product in Triton, any strides; f32 in full precision", strided=True)
+@impl("triton", about="A tiled product in Triton, any strides; f32 in full precision unless tf32 is asked for", strided=True)
 def triton_(case, t):
     if case.dtype == "f64":
         raise Unsupported("no f64")
     from ._triton_matrix import gemm
 
     a, b = operands(case, t)
-    launch = gemm(a, b, t.d, t.bias, t.a_scale, t.b_scale, case["scale"])
+    launch = gemm(a, b, t.d, t.bias, t.a_scale, t.b_scale, case["scale"], case["tf32"] == "yes")
     with case.building():
         launch()
     return launch

@@ -120,6 +120,8 @@ pub struct Product {
     pub bias: Option<Address>,
     /// Scales of a and b in memory, and whether there is one for each row of a and column of b.
     pub scales: Option<(Address, Address, bool)>,
+    /// Whether tensor cores may multiply f32.
+    pub tf32: bool,
 }
 
 /// A product with its algorithm chosen.
@@ -172,7 +174,11 @@ impl Matmul {
         };
         let (t, p) = (&library.table, &made.product);
         let f64s = p.a.dtype == DType::F64;
-        let (compute, scale) = if f64s { (70, data_type(DType::F64)) } else { (68, data_type(DType::F32)) };
+        const COMPUTE: [c_int; 3] = [68, 70, 77]; // in f32, in f64, in f32 of TF32
+        let (compute, scale) = match (f64s, p.tf32) {
+            (true, _) => (COMPUTE[1], data_type(DType::F64)),
+            (_, tf32) => (COMPUTE[if tf32 { 2 } else { 0 }], data_type(DType::F32)),
+        };
         // SAFETY: handles are written, attributes are read from values that outlive the calls, with their sizes.
         unsafe {
             check(t.cublasLtMatmulDescCreate(&mut made.desc, compute, scale), "cublasLtMatmulDescCreate")?;

@@ -201,6 +201,7 @@ impl Engine {
             Fill::Logits { std, shift } => (3, 0.0, std, shift),
             Fill::Classes { classes, ignore } => (4, classes as f64, ignore as f64, 0.0),
             Fill::Tiles { std } => (5, 0.0, std, 0.0),
+            Fill::Tf32 { std } => (6, 0.0, std, 0.0),
             Fill::Derived => unreachable!("derived inputs are computed by the op"),
         };
         self.fill_gaps(spec, address, GAP_BYTE)?;

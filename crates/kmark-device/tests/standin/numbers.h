@@ -32,6 +32,7 @@ struct Format {
 inline const Format& format(const std::string& name) {
     static const Format ALL[] = {{"f16", 16, 10, 15, true, false, 65504.0f},
                                  {"bf16", 16, 7, 127, true, false, 3.38953139e38f},
+                                 {"tf32", 32, 10, 127, true, false, 3.40282347e38f}, // the upper 19 bits
                                  {"e4m3", 8, 3, 7, false, true, 448.0f},
                                  {"e5m2", 8, 2, 15, true, true, 57344.0f},
                                  {"", 0, 0, 0, false, false, 0}};

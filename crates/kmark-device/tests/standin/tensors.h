@@ -76,9 +76,10 @@ struct Operand {
         }
     }
     static float widen_at(const char* p, const Format& f) {
-        u16 bits = 0;
-        memcpy(&bits, p, f.bits == 16 ? 2 : 1);
-        return f.bias == 127 ? float_of((u32)bits << 16) : widen(bits, f);
+        u32 bits = 0;
+        memcpy(&bits, p, (size_t)f.bits / 8);
+        if (f.bias != 127) return widen(bits, f);
+        return float_of(bits << (32 - f.bits) & ~0u << (23 - f.fraction));
     }
 };
 

@@ -14,8 +14,9 @@ constexpr int SHARERS = CM + CN - 1; // blocks that copy into a stage of one
 constexpr int BELOW = ((1 << CM * CN) - 1) / ((1 << CN) - 1); // a block, and those below it
 constexpr bool ACROSS_ROWS = SWAP ? ACROSS_B : ACROSS_A, ACROSS_COLS = SWAP ? ACROSS_A : ACROSS_B;
 constexpr int A_BYTES = BM * 128, B_BYTES = BN * 128, STAGE_BYTES = A_BYTES + B_BYTES;
-// Vectors of either operand that a block copies for all that need them. Boxes are whole eights: the last may copy some once more.
-constexpr int A_SHARE = BM / CN, B_SHARE = (BN + 8 * CM - 1) / (8 * CM) * 8;
+// Vectors of either operand that a block copies for all that need them. Where they lie decides how lines are swizzled, not where a
+// box begins: it need not be a multiple of 1024 bytes.
+constexpr int A_SHARE = BM / CN, B_SHARE = BN / CM;
 constexpr int PUT_LINE = PUT * sizeof(d_t), PUT_BYTES = 16 * PUT_LINE;
 
 // Where a copy that swizzles lines of PUT_LINE bytes wants 16-byte piece `piece` of row r.
@@ -111,7 +112,6 @@ DEVICE void produce(Ring<STAGES>& ring, const ProductShared& s, const Maps& maps
         barrier_wait(s.empty + ring.stage, ring.phase);
         barrier_expect(full, (A_SHARE * CN + B_SHARE * CM) * 128);
         int part_a = rank % CN * A_SHARE, part_b = rank / CN * B_SHARE;
-        if (B_SHARE * CM > BN) part_b = min(part_b, BN - B_SHARE);
         u16 beside = ((1 << CN) - 1) << (rank / CN * CN), below = BELOW << (rank % CN);
         copy_vectors<ACROSS_ROWS, A_SHARE, (CN > 1)>(a + part_a * 128, SWAP ? maps.b : maps.a, full, piece.row + part_a, k * BK, beside);
         copy_vectors<ACROSS_COLS, B_SHARE, (CM > 1)>(b + part_b * 128, SWAP ? maps.a : maps.b, full, piece.b_first + part_b, k * BK, below);

@@ -1,17 +1,18 @@
 //! Product of two matrices in every orientation, with scales for 8-bit operands and a bias on request.
 //!
 //! The rungs on a GPU: `01_fma` for f32 and f64, `01_mma` for any other case, `02_wgmma` and `04_fp8` on Hopper where rows of a and b
-//! lie at multiples of 16 bytes, `05_small` there for small 16-bit products, `03_skinny` for up to 128 rows of a. On an H200
-//! (evidence/h200/products) the better of cuBLASLt and DeepGEMM is ahead of them in 16 bits by 1 % as a geometric mean over 36 products
-//! from 512 rows on (0.86 to 1.04 of its speed: behind at 1000x1000x1000, 8192x8192x28672, 512x2112x7168, 512x7168x2048, ahead by 2 to
-//! 3 % at 4096x4096x4096), by 4 % over 31 small and odd shapes (0.83 to 1.04: 600x5000x5000, 3000x3000x3000, 320x2048x2048 are the
-//! slowest; where k is no multiple of 32, rows do not begin at halves of cache lines), by up to 9 % where up to 64 rows meet weights
-//! (in 13 of 33 cases it is behind), and behind by a factor of 1.9 to 9 where rows of d do not begin at multiples of 16 bytes
-//! (4100x4100x4104, 8192x50257x768); by 1 to 3 % in large fp8 products with block scales, by 7 to 17 % in fp8 with one scale at
+//! lie at multiples of 16 bytes, `05_small` there for small products, `03_skinny` for up to 128 rows of a. Of f32 in TF32, tensor cores
+//! take layout nt (`02_wgmma`, `05_small`); `01_fma` takes the others. On an H200 (evidence/h200/products) the better of cuBLASLt and
+//! DeepGEMM is ahead of them in 16 bits by 1 % as a geometric mean over 36 products from 512 rows on (0.95 to 1.05 of its speed: behind
+//! at 1000x1000x1000, 8192x28672x4096, 512x7168x2048, ahead by 2 to 5 % at 4096x4096x4096), by 1 % over 35 small and odd shapes (0.88 to
+//! 1.14: 512x1024x4096, 1000x2000x1000, 384x2048x2048 are the slowest), by 20 % at 600x5000x5000 with a across k, and behind by 1 % where
+//! up to 64 rows meet weights (0.96 to 1.11 of its speed) and by a factor of 1.9 to 9 where rows of d do not begin at multiples of 16
+//! bytes (4100x4100x4104, 8192x50257x768); by 1 to 3 % in large fp8 products with block scales, by 7 to 17 % in fp8 with one scale at
 //! 512x4096x7168 and odd shapes. In fp8, `03_skinny` leads by 5 to 22 % for up to 32 rows (one of eight cases: 3 % behind) and by 31 %
 //! at 64x576x7168; with 64 rows and more weights it is 0 to 6 % behind with one scale, 14 to 18 % with block scales; with 128 rows 18
-//! to 52 %. cuBLAS without TF32 is ahead of `01_fma` by 13 % at 4096x4096x4096, by 21 to 25 % at 1000x1000x1000 (seen there, no record
-//! kept).
+//! to 52 %. cuBLASLt without TF32 is ahead of `01_fma` by 10 % from 2048x2048x2048 on, by 15 % at 1000x1000x1000, by a third at
+//! 512x512x512; with it, behind `02_wgmma` by 2 to 19 % (six shapes, seen there, no record kept), but for 64 rows, where it was 28 %
+//! ahead before `05_small` took them.
 
 mod cpu;
 mod plain;
@@ -52,6 +53,10 @@ const OP: Op = Op {
             "f8 only: one scale each; one per row of a and column of b; per 128 of k (and 128 columns of b)",
         ),
         yes_no("bias", "whether bias[n] is added"),
+        yes_no(
+            "tf32",
+            "f32 only: whether a and b have 11 significant bits (and all exponents), of which tensor cores lose none",
+        ),
         dtype("out", "dtype of d and bias; f8: same is bf16"),
         MEMORY,
     ],
@@ -69,6 +74,9 @@ fn check(c: &Case) -> Result<(), String> {
     if c.attr("scale") != "none" && c.dtype.size() != 1 {
         return Err(format!("scale = {} needs an 8-bit dtype, not {}", c.attr("scale"), c.dtype));
     }
+    if c.flag("tf32") && c.dtype != DType::F32 {
+        return Err(format!("tf32 = yes needs f32, not {}", c.dtype));
+    }
     if c.attr("out") != "same" && c.dtype == DType::F64 {
         return Err(format!("out = {} is not for f64, whose product is f64", c.attr("out")));
     }
@@ -77,11 +85,13 @@ fn check(c: &Case) -> Result<(), String> {
 
 fn tensors(c: &Case) -> Vec<TensorSpec> {
     let (m, n, k) = (c.axis("m"), c.axis("n"), c.axis("k"));
-    let matrix = |name, along: bool, count: usize| {
+    // So large and so small that f16 can hold neither.
+    let fill = |std| if c.flag("tf32") { Fill::Tf32 { std } } else { NORMAL };
+    let matrix = |name, along: bool, count: usize, std| {
         let shape = if along { [count, k] } else { [k, count] };
-        TensorSpec::input(name, c.dtype, &shape, NORMAL).laid_out(c.attr("memory"))
+        TensorSpec::input(name, c.dtype, &shape, fill(std)).laid_out(c.attr("memory"))
     };
-    let mut t = vec![matrix("a", !across(c).0, m), matrix("b", !across(c).1, n)];
+    let mut t = vec![matrix("a", !across(c).0, m, 1048576.0), matrix("b", !across(c).1, n, 1.0 / 1048576.0)];
     if c.attr("scale") != "none" {
         let blocks = k.div_ceil(BLOCK);
         let (a, b) = match c.attr("scale") {
@@ -96,7 +106,7 @@ fn tensors(c: &Case) -> Vec<TensorSpec> {
         t.push(TensorSpec::input("bias", out_dtype(c), &[n], NORMAL));
     }
     let d = TensorSpec::output("d", out_dtype(c), &[m, n]).laid_out(c.attr("memory"));
-    t.push(d.with_rms_share(rms_share(c.dtype, out_dtype(c))));
+    t.push(d.with_rms_share(rms_share(c.dtype, out_dtype(c), c.flag("tf32"))));
     t
 }
 
@@ -104,7 +114,7 @@ fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
     let (m, n, k) = (c.axis("m"), c.axis("n"), c.axis("k"));
     let (a, b) = operands(c, inputs);
     let bias = c.flag("bias").then(|| inputs.all("bias"));
-    let off = slack(c.dtype, out_dtype(c), k, c.attr("scale") == "block");
+    let off = slack(c.dtype, out_dtype(c), k, c.attr("scale") == "block", c.flag("tf32"));
     product::put(sink, (&a, 0..m), (&b, 0..n), off, bias.as_deref(), |row, column| row * n + column);
 }
 

@@ -66,7 +66,10 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant::new("tf32", "f32 operands are rounded to 11 bits, as matrix units take them when nobody asks")
         // f16 has as many bits; its range is wide enough for what stands here.
         .plain(&How { sum: |a, b, _| sum_of(a, b, |a, b| DType::F16.round(a) * DType::F16.round(b)), ..RIGHT })
-        .on(|c| c.dtype == DType::F32 && c.attr("out") == "same" && c.axis("k") >= 16 && many(c)),
+        .on(|c| full_f32(c) && c.axis("k") >= 16 && many(c)),
+    Mutant::new("bf16-for-tf32", "operands of TF32 are rounded to bf16")
+        .plain(&How { sum: |a, b, _| sum_of(a, b, |a, b| DType::Bf16.round(a) * DType::Bf16.round(b)), ..RIGHT })
+        .on(|c| c.flag("tf32") && c.attr("out") == "same" && many(c)),
     Mutant::new(
         "three-bf16-products",
         "f32 operands are split into two bf16 each, and the product of the smaller parts is left out",
@@ -81,7 +84,7 @@ pub const MUTANTS: &[Mutant] = &[
         },
         ..RIGHT
     })
-    .on(|c| c.dtype == DType::F32 && c.attr("out") == "same" && c.axis("k") >= 16 && many(c)),
+    .on(|c| full_f32(c) && c.axis("k") >= 16 && many(c)),
     Mutant::new(
         "unscaled-half-tile",
         "rows of the second half of each tile of 16 take the scales of the tile's first row",
@@ -136,6 +139,11 @@ pub const MUTANTS: &[Mutant] = &[
 
 fn sum_of(a: &[f64], b: &[f64], product: impl Fn(f64, f64) -> f64) -> f64 {
     a.iter().zip(b).map(|(a, b)| product(*a, *b)).sum()
+}
+
+/// Every bit of the operands counts, and of the result.
+fn full_f32(c: &Case) -> bool {
+    c.dtype == DType::F32 && !c.flag("tf32") && c.attr("out") == "same"
 }
 
 /// Enough rows and columns that one value that happens to be small hides nothing.

@@ -80,7 +80,7 @@ fn tensors(c: &Case) -> Vec<TensorSpec> {
         false => TensorSpec::input("group", DType::I32, &[rows], Fill::Derived),
     });
     let d = TensorSpec::output("d", out_dtype(c), &by_row(n)).laid_out(memory);
-    t.push(d.with_rms_share(rms_share(c.dtype, out_dtype(c))));
+    t.push(d.with_rms_share(rms_share(c.dtype, out_dtype(c), false)));
     t
 }
 
@@ -112,7 +112,7 @@ fn derive(c: &Case, tensor: &str, inputs: &View, rows: Range<usize>, out: &mut [
 fn oracle(c: &Case, inputs: &View, sink: &dyn Sink) {
     let n = c.axis("n");
     let (groups, a, b) = (Groups::new(c), rows_of_a(c, inputs), columns_of_b(c, inputs));
-    let off = slack(c.dtype, out_dtype(c), c.axis("k"), scaled(c));
+    let off = slack(c.dtype, out_dtype(c), c.axis("k"), scaled(c), false);
     for g in 0..groups.lens.len() {
         let columns = g * n..(g + 1) * n;
         product::put(sink, (&a, groups.rows(g)), (&b, columns), off, None, |row, column| row * n + column - g * n);

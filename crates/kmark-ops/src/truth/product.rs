@@ -128,14 +128,21 @@ impl Slack {
     }
 }
 
-/// `dtype` is that of the operands, `out` that of the product; in `blocks` scales differ along k.
-pub fn slack(dtype: DType, out: DType, k: usize, blocks: bool) -> Slack {
+/// `dtype` is that of the operands, `out` that of the product; in `blocks` scales differ along k. f32 operands in `tf32` may be
+/// multiplied by tensor cores.
+pub fn slack(dtype: DType, out: DType, k: usize, blocks: bool, tf32: bool) -> Slack {
     let (unit, root) = (dtype.accumulator().unit(), (k as f64).sqrt());
     // One chain of additions, the worst order, is off by 0.3 units of |a| |b| on the average.
     let sum = unit * (3.0 + 8.0 / root);
     // Tensor cores cut off what does not fit when they add 16 products to a sum, always towards zero: k/16 steps of about
-    // 1.4 units of a partial sum. Measured on an H200 at k = 4096: 6.8 units of |a| |b|.
-    let cut = if dtype.size() <= 2 { unit * root / 8.0 } else { 0.0 };
+    // 1.4 units of a partial sum. Measured on an H200 at k = 4096: 6.8 units of |a| |b|. Of TF32 they add eight.
+    let cut = if dtype.size() <= 2 {
+        unit * root / 8.0
+    } else if tf32 {
+        unit * root / 4.0
+    } else {
+        0.0
+    };
     // Where scales differ, some blocks count for more than others, and the walk has fewer steps.
     let step = if blocks { 1.75 } else { 1.0 } / root;
     // They add 8-bit products in 14 bits, 32 at a time, between promotions to f32 every 128: simulated, that is 1.3e-4 of
@@ -150,9 +157,9 @@ pub fn slack(dtype: DType, out: DType, k: usize, blocks: bool) -> Slack {
 
 /// Which share of that slack the RMS error may be. A chain in f32 has a tenth; what three products of bf16 in the place of
 /// f32 lose, more. The rounding of a 16-bit output leaves room for all that the sum may be off.
-pub fn rms_share(dtype: DType, out: DType) -> f64 {
+pub fn rms_share(dtype: DType, out: DType, tf32: bool) -> f64 {
     match (dtype.size(), out.size()) {
-        (4 | 8, _) => 0.13,
+        (4 | 8, _) if !tf32 => 0.13,
         (1, 2) => 0.05,
         _ => 0.3,
     }

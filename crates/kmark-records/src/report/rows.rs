@@ -2,7 +2,7 @@
 //! and its samples are let go, so that a report takes little memory, however long the run was.
 
 use indexmap::IndexMap;
-use kmark_core::cost::Cost;
+use kmark_core::cost::{Cost, Factors};
 use kmark_core::record::{Mode, Record, Status, family};
 use kmark_core::run::Run;
 use kmark_core::stats::{Sorted, Typical, median};
@@ -205,7 +205,8 @@ fn time(run: &Run, r: &Record, t: Typical) -> Time {
     let samples = Sorted::of(&r.samples_ns);
     // In the cache there is no memory to be limited by.
     let roofs = run.roofs_of(&r.device).filter(|_| r.mode == Mode::Cold);
-    let least_ns = roofs.zip(r.dtype).map(|(roofs, dtype)| 1e9 * roofs.least_seconds(&r.cost, dtype));
+    let least_ns =
+        roofs.zip(r.dtype).map(|(roofs, dtype)| 1e9 * roofs.least_seconds(&r.cost, Factors::of(dtype, &r.attrs)));
     Time {
         time_ns: t.value,
         lo_ns: t.lo,

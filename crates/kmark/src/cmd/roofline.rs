@@ -8,22 +8,22 @@ use crate::error::{Error, Result};
 use crate::host::Workers;
 use crate::roofs::{self, Limit, PATTERNS, Scale};
 use crate::{suite, units};
-use kmark_core::dtype::DType;
+use kmark_core::cost::Factors;
+use kmark_core::dtype::DType::{Bf16, F8e4m3, F16, F32, F64};
 use serde_json::json;
 
 pub fn run(args: RooflineArgs) -> Result<u8> {
     let device = Choice::parse(&args.device)?;
-    let dtypes = match args.dtype.is_empty() {
-        true if device == Choice::Cpu => vec![DType::F32, DType::F64],
-        true => vec![DType::Bf16, DType::F16, DType::F8e4m3, DType::F32, DType::F64],
-        false => args
-            .dtype
-            .iter()
-            .map(|d| suite::parse_dtype(d))
-            .collect::<std::result::Result<_, _>>()
-            .map_err(Error::usage)?,
+    let parse = |word: &String| match word.as_str() {
+        "tf32" => Ok(Factors::Tf32),
+        word => suite::parse_dtype(word).map(Factors::Of),
     };
-    let mut progress = Progress::new(vec![1; PATTERNS.len() + dtypes.len()], args.quiet || args.json);
+    let products = match args.dtype.is_empty() {
+        true if device == Choice::Cpu => [F32, F64].map(Factors::Of).to_vec(),
+        true => [Bf16, F16, F8e4m3, F32, F64].map(Factors::Of).into_iter().chain([Factors::Tf32]).collect(),
+        false => args.dtype.iter().map(parse).collect::<std::result::Result<_, _>>().map_err(Error::usage)?,
+    };
+    let mut progress = Progress::new(vec![1; PATTERNS.len() + products.len()], args.quiet || args.json);
     let mut workers = Workers::new(device, true);
     workers.start(device.kind())?; // it tells how much memory there is
     let scale = Scale::of(&workers);
@@ -35,14 +35,14 @@ pub fn run(args: RooflineArgs) -> Result<u8> {
         progress.done(|| format!("{kind}  {}", units::rate(limit.rate)));
         found.push((kind.to_string(), "B/s", limit));
     }
-    for dtype in dtypes {
-        progress.now(&format!("{dtype} product"));
-        match roofs::product(&mut workers, dtype, scale) {
+    for factors in products {
+        progress.now(&format!("{factors} product"));
+        match roofs::product(&mut workers, factors, scale) {
             Ok(limit) => {
-                progress.done(|| format!("{dtype} product  {}", units::flops(limit.rate)));
-                found.push((format!("{dtype} product"), "FLOP/s", limit));
+                progress.done(|| format!("{factors} product  {}", units::flops(limit.rate)));
+                found.push((format!("{factors} product"), "FLOP/s", limit));
             }
-            Err(why) => progress.done(|| format!("{dtype} product  not measured: {why}")),
+            Err(why) => progress.done(|| format!("{factors} product  not measured: {why}")),
         }
     }
     progress.end();

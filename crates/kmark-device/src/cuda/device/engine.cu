@@ -12,8 +12,11 @@ struct Filled {
     i64 kind, dtype;
 };
 
-enum { CONSTANT, NORMAL, ROWS, LOGITS, CLASSES, TILES };
+enum { CONSTANT, NORMAL, ROWS, LOGITS, CLASSES, TILES, TF32_VALUES };
 enum { F64, F32, F16, BF16, E4M3, E5M2, I32, I64 };
+
+// In 11 significant bits; as fill.rs has it.
+DEVICE double shortened(double x) { return __longlong_as_double((i64)(((u64)__double_as_longlong(x) + (1ull << 41)) >> 42 << 42)); }
 
 DEVICE double filled_value(const Filled& f, i64 row, i64 col, u64 index) {
     switch (f.kind) {
@@ -22,6 +25,7 @@ DEVICE double filled_value(const Filled& f, i64 row, i64 col, u64 index) {
     case ROWS: return rows_value(f.key, f.seed, row, col, f.cols, f.a, f.b, f.shift);
     case TILES: return tile_value(f.key, f.seed, row, col, f.cols, f.b);
     case LOGITS: return logit_value(f.key, f.seed, row, col, f.cols, f.b, f.shift);
+    case TF32_VALUES: return shortened(__dmul_rn(f.b, normal(f.key, index)));
     default:
         u32 slot = row_slot(index, f.seed);
         if (slot == 15) return f.b;

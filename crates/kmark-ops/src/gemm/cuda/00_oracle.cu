@@ -40,7 +40,7 @@ KERNEL __launch_bounds__(256) judge_product(const __grid_constant__ Args a) {
     tile.multiply<ACROSS_A, ACROSS_B>(a.k, of_a, of_b);
 
     Judge<d_t> judge(a.d_gate);
-    ProductSlack off = product_slack<a_t, d_t>(a.k, SCALE == SCALE_block);
+    ProductSlack off = product_slack<a_t, d_t>(a.k, SCALE == SCALE_block, TF32);
     double u = unit<acc_t>();
     for (int r = 0; r < 4; r++) {
         for (int c = 0; c < 4; c++) {

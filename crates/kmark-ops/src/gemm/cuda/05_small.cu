@@ -1,14 +1,15 @@
 // Small products: tiles of 64 rows, or of 64 columns of the result (SWAP), by one warpgroup that multiplies and a ring of many stages, so
 // that all multiprocessors have a tile and much is under way to each. See product_tiles.cuh.
 // kmark: arch sm_90a
-// kmark: only dtype=bf16,f16
+// kmark: only dtype=bf16,f16,f32
+// kmark: require size==2||(tf32&&layout.nt)
 // kmark: require ceil(m,64)*ceil(n,64)<=4*sms
 // kmark: let ACROSS_A = layout.tn+layout.tt
 // kmark: let ACROSS_B = layout.nn+layout.tn
 // kmark: let WG = 1
 // kmark: let H = 1
-// kmark: let BK = 64
-// kmark: let BYTES = out.f32?4:2
+// kmark: let BK = 128/size
+// kmark: let BYTES = out.f32||(out.same&&size==4)?4:2
 // kmark: let DIRECT = d.pitch*BYTES%16>0
 //
 // Clusters of kind K: two blocks one below the other, two side by side, four one below the other, four side by side, one block.
@@ -19,21 +20,21 @@
 //
 // What they cost, in clocks, as in 02_wgmma, where rows of the larger operand cost a third more: memory is behind them. Fitted to 104
 // times of 14 shapes on an H200: 4 % off in the mean; what it chooses of those is 0.9 % slower than the best.
-// kmark: let STEPS = ceil(k,64)
-// kmark: let LINE(PITCH) = PITCH%64==0?100:PITCH%16==0?145:209
+// kmark: let STEPS = ceil(k,BK)
+// kmark: let LINE(PITCH) = PITCH*size%128==0?100:PITCH*size%32==0?145:209
 // kmark: let LINE_A = (ACROSS_A?100:LINE(a.pitch))*(m>n?4:3)/3
 // kmark: let LINE_B = (ACROSS_B?100:LINE(b.pitch))*(n>m?4:3)/3
 // kmark: let CACHE(S,K,W,C) = (64/SIDE(K)*(S?LINE_B:LINE_A)+W/DOWN(K)*(S?LINE_A:LINE_B))*C*DOWN(K)*SIDE(K)/7200
 // kmark: let MULTIPLY(W) = max(11*W/6,24*W/25+111)
 // kmark: let STEP(X,Y) = 20+max(X,Y)+min(X,Y)/4
-// kmark: let TIME(S,K,W,C) = STEPS*STEP(CACHE(S,K,W,C),MULTIPLY(W))+(out.f32?4000:DIRECT?2500:800)
+// kmark: let TIME(S,K,W,C) = STEPS*STEP(CACHE(S,K,W,C),MULTIPLY(W))+(BYTES==4?4000:DIRECT?2500:800)
 // kmark: let ROUNDS(S,K,W) = TILES(S,K,W)/ONCE(K)*TIME(S,K,W,ONCE(K))
 // kmark: let COST(S,K,W) = ROUNDS(S,K,W)+(TILES(S,K,W)%ONCE(K)>0)*TIME(S,K,W,TILES(S,K,W)%ONCE(K))+8*W+200*(K==2||K==3)
-// kmark: let BY(S,K) = S&&ACROSS_A||!S&&ACROSS_B?64*DOWN(K):16
+// kmark: let BY(S,K) = S&&ACROSS_A||!S&&ACROSS_B?64*DOWN(K):8
 // kmark: let WIDTH(S,K) = least(W,max(32,BY(S,K)),max(160,BY(S,K)),BY(S,K),COST(S,K,W))
 // Rows across k come by 64, so blocks side by side cannot share them.
 // kmark: let SHARES(S,K) = SIDE(K)==1||!(S?ACROSS_B:ACROSS_A)
-// kmark: let CHOICE = least(I,0,out.f32?4:9,1,SHARES(I/5,I%5)?COST(I/5,I%5,WIDTH(I/5,I%5)):1000000000)
+// kmark: let CHOICE = least(I,0,BYTES==4?4:9,1,SHARES(I/5,I%5)?COST(I/5,I%5,WIDTH(I/5,I%5)):1000000000)
 // kmark: let SWAP = CHOICE/5
 // kmark: let CM = DOWN(CHOICE%5)
 // kmark: let CN = SIDE(CHOICE%5)
@@ -41,12 +42,12 @@
 // kmark: let SPLIT = 1
 // kmark: let ALL = TILES(SWAP,CHOICE%5,BN)
 // kmark: let USED = ceil(ALL,ceil(ALL,ONCE(CHOICE%5)))
-// kmark: let LATE = !out.f32&&STEPS>=4
+// kmark: let LATE = BYTES==2&&STEPS>=4
 //
-// kmark: let PUT = out.f32||BN<64?32:64
+// kmark: let PUT = BYTES==4||BN<64?32:64
 // kmark: let STAGES = min(14,(max_shared-17*1024-512)/((64+BN)*128))
-// kmark: map a = a box=ACROSS_A?64:BK,ACROSS_A?BK:SWAP?ceil(BN,8*CM)*8:64/CN swizzle=128
-// kmark: map b = b box=ACROSS_B?64:BK,ACROSS_B?BK:SWAP?64/CN:ceil(BN,8*CM)*8 swizzle=128
+// kmark: map a = a box=ACROSS_A?64:BK,ACROSS_A?BK:SWAP?BN/CM:64/CN swizzle=128
+// kmark: map b = b box=ACROSS_B?64:BK,ACROSS_B?BK:SWAP?64/CN:BN/CM swizzle=128
 // kmark: map d = d box=SWAP?64:PUT,SWAP?PUT:16 dims=DIRECT?64:n,DIRECT?1:m strides=DIRECT?64:d.pitch swizzle=SWAP?128:PUT*BYTES
 // kmark: kernel gemm_small grid=USED*CM*CN block=256 cluster=CM*CN shared=STAGES*(64+BN)*128+17*1024
 #include "product_tiles.cuh"
