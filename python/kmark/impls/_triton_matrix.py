@@ -80,7 +80,9 @@ def _gemm(
     tl.store(at, sums.to(d.dtype.element_ty), mask=in_m[:, None] & in_n[None, :])
 
 
-def gemm(a: Any, b: Any, d: Any, bias: Any, a_scale: Any, b_scale: Any, scale: str, tf32: bool = False) -> Callable[[], None]:
+def gemm(
+    a: Any, b: Any, d: Any, bias: Any, a_scale: Any, b_scale: Any, scale: str, tf32: bool = False
+) -> Callable[[], None]:
     """A launch of d = scales * (a b) + bias; a is [m, k] and b [k, n], of any strides."""
     (m, k), n = a.shape, b.shape[1]
     if a.element_size() == 4:

@@ -149,7 +149,7 @@ def torch_compile(case, t):
     return launch
 
 
-@impl("triton", about="A tiled product in Triton, any strides; f32 in full precision unless tf32 is asked for", strided=True)
+@impl("triton", about="A tiled product in Triton, any strides; f32 in full precision or TF32", strided=True)
 def triton_(case, t):
     if case.dtype == "f64":
         raise Unsupported("no f64")

@@ -13,7 +13,7 @@ struct emu_Thread { unsigned x, y, z, lane; };
 // What the threads of a warp can do together.
 enum emu_Op {
     EMU_SYNC, EMU_SHUFFLE, EMU_BALLOT, EMU_LDMATRIX, EMU_LDMATRIX_TRANS, EMU_STMATRIX, EMU_STMATRIX_TRANS, EMU_HELD,
-    EMU_MMA_F16, EMU_MMA_BF16
+    EMU_MMA_F16, EMU_MMA_BF16, EMU_MMA_TF32
 };
 
 // An operand of an asm statement: where it lies, or its bits.
@@ -342,6 +342,7 @@ struct bf16;
 template <class T> struct emu_MmaOf;
 template <> struct emu_MmaOf<f16> { static constexpr emu_Op op = EMU_MMA_F16; };
 template <> struct emu_MmaOf<bf16> { static constexpr emu_Op op = EMU_MMA_BF16; };
+template <> struct emu_MmaOf<float> { static constexpr emu_Op op = EMU_MMA_TF32; };
 
 EMU void ldmatrix4(unsigned (&r)[4], const void* row) { emu_view.runtime->ldmatrix(EMU_LDMATRIX, r, row); }
 EMU void ldmatrix4_trans(unsigned (&r)[4], const void* row) { emu_view.runtime->ldmatrix(EMU_LDMATRIX_TRANS, r, row); }

@@ -240,12 +240,14 @@ inline void matrices_in(Runner& r, Frame& f) { // stmatrix
 }
 inline void product_of_warp(Runner& r, Frame& f) { // mma.sync
     const auto &to = operand(f, 0).list, &a = operand(f, 1).list, &b = operand(f, 2).list, &c = operand(f, 3).list;
-    if (!f.step->says("m16n8k16") || to.size() != 4 || a.size() != 4 || b.size() != 2 || c.size() != 4)
+    bool tf32 = f.step->says("tf32");
+    if (!f.step->says(tf32 ? "m16n8k8" : "m16n8k16") || to.size() != 4 || a.size() != 4 || b.size() != 2 || c.size() != 4)
         return unknown(r, f);
     float d[4];
     unsigned words[4];
     for (size_t i = 0; i < 4; i++) d[i] = float_of((u32)get(f, c[i])), words[i] = (u32)get(f, a[i]);
-    Runner::mma16816(f.step->says("bf16") ? EMU_MMA_BF16 : EMU_MMA_F16, d, words, (u32)get(f, b[0]), (u32)get(f, b[1]));
+    emu_Op op = tf32 ? EMU_MMA_TF32 : f.step->says("bf16") ? EMU_MMA_BF16 : EMU_MMA_F16;
+    Runner::mma16816(op, d, words, (u32)get(f, b[0]), (u32)get(f, b[1]));
     for (size_t i = 0; i < 4; i++) set(f, to[i], bits_of(d[i]));
 }
 

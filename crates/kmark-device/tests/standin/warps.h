@@ -31,8 +31,8 @@ struct Warp {
         default: break;
         }
         if (group != ~0u) return false;
-        if (op == EMU_MMA_F16 || op == EMU_MMA_BF16)
-            mma(format(op == EMU_MMA_BF16 ? "bf16" : "f16"));
+        if (op == EMU_MMA_F16 || op == EMU_MMA_BF16 || op == EMU_MMA_TF32)
+            mma(format(op == EMU_MMA_TF32 ? "tf32" : op == EMU_MMA_BF16 ? "bf16" : "f16"));
         else if (op == EMU_HELD)
             for (unsigned i = 0; i < 32; i++) memcpy(wide_out[i], wide_in[i], 16);
         else
@@ -56,13 +56,20 @@ private:
                 }
     }
 
-    // The whole product at once, each sum in the order of k.
+    // The whole product at once, each sum in the order of k: 16 of it, or 8 of TF32, of which a word has one number.
     void mma(const Format& f) {
-        float a[16][16], b[16][8], d[16][8];
+        float a[16][16] = {}, b[16][8] = {}, d[16][8];
         for (unsigned lane = 0; lane < 32; lane++) {
             const unsigned* in = wide_in[lane];
             unsigned g = lane / 4, c = lane % 4 * 2;
+            for (unsigned i = 0; i < 6 && f.bits == 32; i++) {
+                float v = float_of(in[4 + i] & ~0u << (23 - f.fraction));
+                (i < 4 ? a[g + i % 2 * 8][c / 2 + i / 2 * 4] : b[c / 2 + i % 2 * 4][g]) = v;
+            }
             for (unsigned j = 0; j < 2; j++) {
+                d[g][c + j] = float_of(in[j]);
+                d[g + 8][c + j] = float_of(in[2 + j]);
+                if (f.bits == 32) continue;
                 unsigned shift = 16 * j;
                 a[g][c + j] = widen(in[4] >> shift & 0xffff, f);
                 a[g + 8][c + j] = widen(in[5] >> shift & 0xffff, f);
@@ -70,8 +77,6 @@ private:
                 a[g + 8][c + 8 + j] = widen(in[7] >> shift & 0xffff, f);
                 b[c + j][g] = widen(in[8] >> shift & 0xffff, f);
                 b[c + 8 + j][g] = widen(in[9] >> shift & 0xffff, f);
-                d[g][c + j] = float_of(in[j]);
-                d[g + 8][c + j] = float_of(in[2 + j]);
             }
         }
         for (int i = 0; i < 16; i++)

@@ -7,7 +7,11 @@
 
 constexpr int OF_SLICE = DOWN * ACROSS, FMA_THREADS = OF_SLICE * SLICES, FMA_DEPTH = 16;
 // Longer loops do not fit where instructions are kept, and slices have fewer registers.
+#if __CUDA_ARCH__ >= 1200
+constexpr int UNROLLED = SLICES > 1 ? 1 : 8;
+#else
 constexpr int UNROLLED = SLICES > 1 ? 2 : 8;
+#endif
 constexpr int FMA_ROWS = DOWN * SIDE, FMA_COLS = ACROSS * SIDE * WIDE;
 template <class T> constexpr int fma_run = 16 / sizeof(T); // elements moved at once
 

@@ -1,4 +1,4 @@
-// A 128x128 tile of a product on the tensor cores, for operands of 16 and 8 bits. Copies run ahead of the sums through a
+// A 128x128 tile of a product on the tensor cores, for operands of 16 and 8 bits, and of f32, whose lower bits they leave out. Copies run ahead of the sums through a
 // ring of stages in shared memory, and ldmatrix runs one step ahead of mma; each of eight warps has 64x32 of the tile.
 //
 // Tensor cores cut off what f32 cannot hold, at every step and always towards zero: over a long sum that is more than
@@ -24,28 +24,41 @@ template <> struct MmaType<e5m2> { using type = f16; };
 
 template <class T, bool ACROSS_A, bool ACROSS_B> constexpr bool mma_packed = sizeof(T) == 1 && !ACROSS_A && !ACROSS_B;
 // Elements in a run.
-template <class T, bool ACROSS_A, bool ACROSS_B> constexpr int mma_run = mma_packed<T, ACROSS_A, ACROSS_B> ? 16 : 8;
+template <class T, bool ACROSS_A, bool ACROSS_B> constexpr int mma_run = mma_packed<T, ACROSS_A, ACROSS_B> ? 16 : sizeof(T) == 4 ? 4 : 8;
 
 // Where run `run` of row `row` of a panel lies, of rows of RUNS. Runs trade places by `turn`, the row's place among eight,
 // so that the eight rows that ldmatrix reads together lie in different banks.
 template <int RUNS> DEVICE u32 run_at(u32 row, u32 run, u32 turn) { return row * RUNS * 16 + (run ^ turn) * 16; }
 
 // Runs in a row of a panel: a vector's, or those of all vectors at one place if ACROSS.
-template <bool ACROSS> constexpr int mma_row = ACROSS ? MMA_TILE / 8 : MMA_RUNS;
+template <class T, bool ACROSS> constexpr int mma_row = ACROSS ? (sizeof(T) == 4 ? MMA_TILE / 4 : MMA_TILE / 8) : MMA_RUNS;
 
-// 16 vectors from `vector` on, 16 numbers of 16 bits of each from `k` on, as mma wants them: of a one part, of b two
-// neighbours, {0, 1} and {2, 3}. The four 8x8 matrices come in the order that makes this so without a move.
-template <bool ACROSS, bool OF_B> DEVICE void fragment(u32 (&r)[4], const u8* panel, u32 vector, u32 k) {
+// 16 vectors from `vector` behind `first` on, 16 numbers of 16 bits of each from `k` on, as mma wants them: of a one part, of b two
+// neighbours, {0, 1} and {2, 3}. The four 8x8 matrices come in the order that makes this so without a move. An f32 along the vectors
+// goes as two numbers; across them, each is read by itself.
+template <class T, bool ACROSS, bool OF_B> DEVICE void fragment(u32 (&r)[4], const u8* panel, u32 first, u32 vector, u32 k) {
     u32 turn = threadIdx.x % 8, second = threadIdx.x / 8 % 2, third = threadIdx.x / 16 % 2;
-    u32 v = vector + (OF_B ? third : second) * 8, x = k + (OF_B ? second : third) * 8;
-    if (ACROSS) ldmatrix4_trans(r, panel + run_at<mma_row<true>>(x + turn, v / 8, turn));
-    else ldmatrix4(r, panel + run_at<mma_row<false>>(v + turn, x / 8, turn));
+    u32 v = first + vector + (OF_B ? third : second) * 8, x = k + (OF_B ? second : third) * 8;
+    if constexpr (ACROSS && sizeof(T) == 4) {
+        // What run_at says, with what is known before apart from the rest: there are no registers for sixteen addresses.
+        u32 lane = threadIdx.x % 32, low = lane / 16 ^ lane % 4;
+        const u8* at = panel + lane % 4 * 512 + first * 4 + lane / 4 % 4 * 4;
+        #pragma unroll
+        for (u32 i = 0; i < 4; i++) {
+            u32 down = OF_B ? i / 2 : i % 2, later = OF_B ? i % 2 : i / 2; // eight vectors, four numbers of each
+            r[i] = *(const u32*)(at + (low ^ 2 * down) * 16 + (k / 2 + 4 * later) * 512 + (vector ^ 16 * later) * 4);
+        }
+    } else if constexpr (ACROSS) {
+        ldmatrix4_trans(r, panel + run_at<mma_row<T, true>>(x + turn, v / 8, turn));
+    } else {
+        ldmatrix4(r, panel + run_at<mma_row<T, false>>(v + turn, x / 8, turn));
+    }
 }
 
 // Moves one operand into the stages, a few runs per thread. DIRECT: whole runs as they are, without a register between.
 // Otherwise they wait in registers, so that loads are under way during the sums.
 template <class T, bool ACROSS, int RUN, bool DIRECT> struct Feed {
-    static constexpr int RUNS = mma_row<ACROSS>, STEP = MMA_THREADS / RUNS, COUNT = MMA_PANEL / 16 / MMA_THREADS;
+    static constexpr int RUNS = mma_row<T, ACROSS>, STEP = MMA_THREADS / RUNS, COUNT = MMA_PANEL / 16 / MMA_THREADS;
     static constexpr int WORDS = RUN * sizeof(T) / 4, DEPTH = MMA_RUNS * RUN;
     static_assert(STEP % 8 == 0, "all runs of a thread trade places alike");
 
@@ -87,7 +100,8 @@ template <class T, bool ACROSS, int RUN, bool DIRECT> struct Feed {
         }
         #pragma unroll
         for (int e = 0; e < RUN; e++) {
-            u32 one = e < left ? from[e].bits : 0;
+            u32 one = 0;
+            if (e < left) memcpy(&one, from + e, sizeof(T));
             bits.v[e * WORDS / RUN] |= one << e % (RUN / WORDS) * 8 * (int)sizeof(T);
         }
         return bits;
@@ -148,10 +162,10 @@ DEVICE void mma_product_by(const Panel<T>& a, const Panel<T>& b, int k, const Bl
     u32 of_a[2][ROWS][4], of_b[2][COLS / 2][4];
     auto fragments = [&](int which, const u8* stage, int step) {
         #pragma unroll
-        for (int i = 0; i < ROWS; i++) fragment<ACROSS_A, false>(of_a[which][i], stage, row + i * 16, step * 16);
+        for (int i = 0; i < ROWS; i++) fragment<T, ACROSS_A, false>(of_a[which][i], stage, row, i * 16, step * 16);
         #pragma unroll
         for (int j = 0; j < COLS / 2; j++)
-            fragment<ACROSS_B, true>(of_b[which][j], stage + MMA_PANEL, col + j * 16, step * 16);
+            fragment<T, ACROSS_B, true>(of_b[which][j], stage + MMA_PANEL, col, j * 16, step * 16);
     };
     auto stage = [&](int s) { return shared + s * 2 * MMA_PANEL; };
     auto after = [](int s) { return s + 1 < MMA_STAGES ? s + 1 : 0; };
@@ -220,7 +234,7 @@ DEVICE void mma_product_by(const Panel<T>& a, const Panel<T>& b, int k, const Bl
 template <bool ACROSS_A, bool ACROSS_B, bool SCALED, class T, class Put>
 DEVICE void mma_product(const Panel<T>& a, const Panel<T>& b, i64 k, const BlockScales& scales, u8* shared, Put put) {
     __shared__ float row_scale[2][MMA_TILE];  // of a block and the next
-    if constexpr (sizeof(T) == 2 || mma_packed<T, ACROSS_A, ACROSS_B>) {
+    if constexpr (sizeof(T) >= 2 || mma_packed<T, ACROSS_A, ACROSS_B>) {
         if (a.whole && b.whole)
             return mma_product_by<ACROSS_A, ACROSS_B, true, SCALED>(a, b, (int)k, scales, row_scale, shared, put);
     }

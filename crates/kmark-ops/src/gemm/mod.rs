@@ -1,8 +1,8 @@
 //! Product of two matrices in every orientation, with scales for 8-bit operands and a bias on request.
 //!
 //! The rungs on a GPU: `01_fma` for f32 and f64, `01_mma` for any other case, `02_wgmma` and `04_fp8` on Hopper where rows of a and b
-//! lie at multiples of 16 bytes, `05_small` there for small products, `03_skinny` for up to 128 rows of a. Of f32 in TF32, tensor cores
-//! take layout nt (`02_wgmma`, `05_small`); `01_fma` takes the others. On an H200 (evidence/h200/products) the better of cuBLASLt and
+//! lie at multiples of 16 bytes, `05_small` there for small products, `03_skinny` for up to 128 rows of a. In TF32, `02_wgmma` and
+//! `05_small` take layout nt, `01_mma` the others. On an H200 (evidence/h200/products) the better of cuBLASLt and
 //! DeepGEMM is ahead of them in 16 bits by 1 % as a geometric mean over 36 products from 512 rows on (0.95 to 1.05 of its speed: behind
 //! at 1000x1000x1000, 8192x28672x4096, 512x7168x2048, ahead by 2 to 5 % at 4096x4096x4096), by 1 % over 35 small and odd shapes (0.88 to
 //! 1.14: 512x1024x4096, 1000x2000x1000, 384x2048x2048 are the slowest), by 20 % at 600x5000x5000 with a across k, and behind by 1 % where

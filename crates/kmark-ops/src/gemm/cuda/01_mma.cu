@@ -1,5 +1,6 @@
 // 128x128 tiles on the tensor cores, operands copied ahead through a ring of stages in shared memory.
-// kmark: only dtype=f16,bf16,f8e4m3,f8e5m2
+// kmark: only dtype=f16,bf16,f8e4m3,f8e5m2,f32
+// kmark: require size<4||tf32
 // kmark: kernel gemm_mma grid=ceil(m,128)*ceil(n,128) block=256 shared=98304
 #include "product_mma.cuh"
 
