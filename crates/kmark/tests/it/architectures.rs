@@ -40,6 +40,12 @@ layout = "nt"
 configs = ["600x5000x5000", "256x1024x1024", "2048x5001x5120"]
 [[cases]]
 op = "gemm"
+dtype = "f32"
+tf32 = "yes"
+layout = "nt"
+configs = ["600x5000x5000", "100x1000x1024"]
+[[cases]]
+op = "gemm"
 dtype = "f8e4m3"
 layout = "nt"
 scale = ["tensor", "block"]
