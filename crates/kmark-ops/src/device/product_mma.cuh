@@ -8,7 +8,7 @@
 // 8-bit elements become f16. Where both operands lie along the inner dimension they do so behind shared memory: until
 // then two elements count as one of 16 bits. Otherwise they do on their way into shared memory.
 #pragma once
-#include "mma.cuh"
+#include "mma_tf32.cuh"
 #include "product.cuh"
 
 constexpr int MMA_TILE = 128, MMA_THREADS = 256, MMA_STAGES = 3;
