@@ -1,6 +1,7 @@
 //! What a case must move and compute at the least, by its contract; and the measured limit of a machine beside it.
 
 use crate::dtype::DType;
+use crate::spelling::unknown;
 use crate::tensor::{Role, TensorSpec};
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
@@ -79,8 +80,10 @@ impl From<Factors> for String {
 impl TryFrom<String> for Factors {
     type Error = String;
     fn try_from(word: String) -> Result<Factors, String> {
-        let dtype = DType::parse(&word).map(Factors::Of);
-        dtype.or_else(|| (word == "tf32").then_some(Factors::Tf32)).ok_or_else(|| format!("no dtype: {word}"))
+        let known = DType::ALL.map(Factors::Of).into_iter().chain([Factors::Tf32]);
+        let names: Vec<String> = known.clone().map(String::from).collect();
+        let found = known.zip(&names).find(|(_, name)| **name == word).map(|(factors, _)| factors);
+        found.ok_or_else(|| unknown("dtype", &word, names.iter().map(String::as_str)))
     }
 }
 
@@ -167,6 +170,8 @@ mod tests {
         let written = serde_json::to_string(&roofs).unwrap();
         assert!(written.contains(r#""matrix":{"f32":100.0,"tf32":500.0}"#), "{written}");
         assert_eq!(serde_json::from_str::<Roofs>(&written).unwrap(), roofs);
+        let unknown = Factors::try_from("tf33".to_string()).unwrap_err();
+        assert!(unknown.starts_with("unknown dtype 'tf33'; did you mean 'tf32'?"), "{unknown}");
         assert_eq!(roofs.impossible_seconds(&cost(10), of(DType::F32)), 10.0 / 1.01);
     }
 }

@@ -326,7 +326,7 @@ pub enum ListWhat {
 pub struct RooflineArgs {
     #[arg(long, default_value = "auto", help = "auto, cpu or cuda[:N]")]
     pub device: String,
-    /// Dtypes of the matrix products [default: those that the device has a roof for]
+    /// Dtypes of the matrix products, or tf32 [default: those that the device has a roof for]
     #[arg(long, value_name = "DTYPES", value_delimiter = ',')]
     pub dtype: Vec<String>,
     /// Print as JSON

@@ -2,8 +2,7 @@
 
 # Annotations stay what they are, not text: TileLang reads those of its kernels.
 
-import contextlib
-from typing import Any, Iterator
+from typing import Any, Callable
 
 from ..registry import Unsupported, impl
 
@@ -16,17 +15,24 @@ def operands(case: Any, t: Any) -> tuple[Any, Any]:
     return a, (t.b.T if case["layout"][1] == "t" else t.b)
 
 
-@contextlib.contextmanager
-def tensor_cores(case: Any) -> Iterator[None]:
-    """torch may multiply f32 by them meanwhile, if the case wants TF32: a setting of the process."""
+def on_tensor_cores(case: Any, launch: Callable[[], Any]) -> Callable[[], Any]:
+    """`launch`, during which torch may multiply f32 by them if the case wants TF32: a setting of the process. Others
+    do not pay for it."""
     import torch
 
+    if case["tf32"] == "no":
+        return launch
     matmul = torch.backends.cuda.matmul
-    matmul.allow_tf32 = case["tf32"] == "yes"
-    try:
-        yield
-    finally:
-        matmul.allow_tf32 = False
+    before = matmul.allow_tf32
+
+    def allowed() -> Any:
+        matmul.allow_tf32 = True
+        try:
+            return launch()
+        finally:
+            matmul.allow_tf32 = before
+
+    return allowed
 
 
 def rows_divide(case: Any, step: int) -> None:
@@ -80,13 +86,12 @@ def torch_(case, t):
         raise Unsupported(f"{case.dtype} with a result in {case['out']}")
 
     def launch():
-        with tensor_cores(case):
-            if t.bias is None:
-                torch.mm(a, b, out=t.d, **wider)
-            else:
-                torch.addmm(t.bias, a, b, out=t.d, **wider)
+        if t.bias is None:
+            torch.mm(a, b, out=t.d, **wider)
+        else:
+            torch.addmm(t.bias, a, b, out=t.d, **wider)
 
-    return launch
+    return on_tensor_cores(case, launch)
 
 
 def _scaled(case, t):
@@ -138,15 +143,9 @@ def torch_compile(case, t):
     if case.dtype in _BYTE or t.d.dtype != t.a.dtype:
         raise Unsupported("operands and result of one dtype, no fp8")
     a, b = operands(case, t)
-    with tensor_cores(case):
-        multiply = (lambda: torch.mm(a, b)) if t.bias is None else (lambda: torch.addmm(t.bias, a, b))
-        run = compiled(case, multiply)
-
-    def launch():
-        with tensor_cores(case):
-            return run()
-
-    return launch
+    multiply = (lambda: torch.mm(a, b)) if t.bias is None else (lambda: torch.addmm(t.bias, a, b))
+    launch = on_tensor_cores(case, lambda: compiled(case, multiply))()
+    return on_tensor_cores(case, launch)
 
 
 @impl("triton", about="A tiled product in Triton, any strides; f32 in full precision or TF32", strided=True)

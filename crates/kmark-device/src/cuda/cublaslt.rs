@@ -174,10 +174,10 @@ impl Matmul {
         };
         let (t, p) = (&library.table, &made.product);
         let f64s = p.a.dtype == DType::F64;
-        const COMPUTE: [c_int; 3] = [68, 70, 77]; // in f32, in f64, in f32 of TF32
         let (compute, scale) = match (f64s, p.tf32) {
-            (true, _) => (COMPUTE[1], data_type(DType::F64)),
-            (_, tf32) => (COMPUTE[if tf32 { 2 } else { 0 }], data_type(DType::F32)),
+            (true, _) => (70, data_type(DType::F64)),
+            (_, true) => (77, data_type(DType::F32)), // of TF32
+            _ => (68, data_type(DType::F32)),
         };
         // SAFETY: handles are written, attributes are read from values that outlive the calls, with their sizes.
         unsafe {

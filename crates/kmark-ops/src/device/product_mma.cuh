@@ -1,5 +1,6 @@
-// A 128x128 tile of a product on the tensor cores, for operands of 16 and 8 bits, and of f32, whose lower bits they leave out. Copies run ahead of the sums through a
-// ring of stages in shared memory, and ldmatrix runs one step ahead of mma; each of eight warps has 64x32 of the tile.
+// A 128x128 tile of a product on the tensor cores, for operands of 16 and 8 bits, and of f32, whose lower bits they leave out.
+// Copies run ahead of the sums through a ring of stages in shared memory, and ldmatrix runs one step ahead of mma; each of
+// eight warps has 64x32 of the tile.
 //
 // Tensor cores cut off what f32 cannot hold, at every step and always towards zero: over a long sum that is more than
 // rounding does. So they add no more than 128 products in a row, and ordinary additions, which round, join these parts.

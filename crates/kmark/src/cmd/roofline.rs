@@ -7,17 +7,14 @@ use crate::device::Choice;
 use crate::error::{Error, Result};
 use crate::host::Workers;
 use crate::roofs::{self, Limit, PATTERNS, Scale};
-use crate::{suite, units};
+use crate::units;
 use kmark_core::cost::Factors;
 use kmark_core::dtype::DType::{Bf16, F8e4m3, F16, F32, F64};
 use serde_json::json;
 
 pub fn run(args: RooflineArgs) -> Result<u8> {
     let device = Choice::parse(&args.device)?;
-    let parse = |word: &String| match word.as_str() {
-        "tf32" => Ok(Factors::Tf32),
-        word => suite::parse_dtype(word).map(Factors::Of),
-    };
+    let parse = |word: &String| Factors::try_from(word.clone());
     let products = match args.dtype.is_empty() {
         true if device == Choice::Cpu => [F32, F64].map(Factors::Of).to_vec(),
         true => [Bf16, F16, F8e4m3, F32, F64].map(Factors::Of).into_iter().chain([Factors::Tf32]).collect(),
