@@ -103,12 +103,18 @@ configs = ["64x4096x128", "4x200x16"]
 [[cases]]
 op = ["cross-entropy", "cross-entropy-fwd-bwd"]
 dtype = "bf16"
-configs = ["16x131072", "4096x131072", "4096x32001"]
+configs = ["16x131072", "4096x131072", "4096x32001", "512x65536", "512x262144"]
 [[cases]]
 op = "quant-fp8"
 dtype = ["bf16", "f32"]
 pow2 = ["no", "yes"]
 configs = ["16x262144", "512x262144"]
+[[cases]]
+op = "quant-fp8"
+dtype = "bf16"
+granularity = ["1x128", "128x128"]
+memory = ["dense", "unaligned"]
+configs = ["512x4097"]
 [[cases]]
 op = ["rmsnorm", "layernorm", "add-rmsnorm", "softmax", "softmax-bwd", "softmax-fwd-bwd"]
 dtype = "f16"

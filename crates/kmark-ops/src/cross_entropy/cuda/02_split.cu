@@ -4,9 +4,9 @@
 // kmark: only dtype=bf16,f16,f32
 // kmark: constants n
 // kmark: let W = n*size/16
-// kmark: let C = m>2*sms?2:W>32768||W>=16384&&m<=sms/18?16:W>=8192?8:4
-// kmark: let T = min(512,32*ceil(ceil(W,C),128))
-// kmark: require W>1024&&W<=(m>2*sms?4096:16*T*C)
+// kmark: let C = m>2*sms?(W<=4096||size>2&&W<=8192?2:W<=16384?4:16):W>=16384?16:W>=8192?8:4
+// kmark: let T = C==16&&W<=32768?32*ceil(ceil(W,C),256):min(512,32*ceil(ceil(W,C),128))
+// kmark: require W>1024&&W<=(m>2*sms?32768:16*T*C)
 // kmark: kernel loss_rows grid=m*C block=T cluster=C
 #include "online_cluster.cuh"
 

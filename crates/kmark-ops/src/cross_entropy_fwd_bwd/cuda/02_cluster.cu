@@ -3,9 +3,9 @@
 // kmark: only dtype=bf16,f16,f32
 // kmark: constants n
 // kmark: let W = n*size/16
-// kmark: require W<=32768&&W>(m>2*sms?4096:1024)
+// kmark: require W<=65536&&W>(m>2*sms?4096:1024)
 // kmark: let LARGE = 2*m*n*size>8*l2
-// kmark: let C = W>16384||m<=sms/8?8:4
+// kmark: let C = W>32768?16:W>16384||m<=sms/8?8:4
 // kmark: let T = 32*ceil(ceil(W,C),256)
 // kmark: kernel gradient grid=m*C block=T cluster=C
 #include "online_cluster.cuh"

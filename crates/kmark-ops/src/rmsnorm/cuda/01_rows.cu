@@ -14,7 +14,7 @@
 // kmark: let WHOLE = ROW>2048||ROW>=1024&&m<=sms*4
 // kmark: let BATCH = WHOLE?0:FEW||ROW>768?1:2
 // kmark: let WIDEST = max_cluster>1&&max_shared>=200000?16:max_cluster
-// kmark: let BLOCKS = ROW<=32768?1:min(WIDEST,FEW&&ROW>=131072?16:MID||ROW>65536?8:1)
+// kmark: let BLOCKS = ROW<=32768?1:min(WIDEST,ROW>=131072&&(FEW||m*8<=sms)?16:MID||ROW>65536?8:1)
 // kmark: let SHARE = ROW<=2048?16:ROW<=32768?(FEW||ROW<8192||ROW<=16384&&!MID?32:64):!FEW&&(ROW>131072||!MID&&ROW<=65536)?128:64
 // kmark: let EARLY = SHARE<128&&(ROW>32768||MID)
 // kmark: let THREADS = WHOLE?min(1024,ceil(ROW,BLOCKS*SHARE*32)*32):128

@@ -16,7 +16,7 @@
 // kmark: let BATCH = WHOLE?0:1
 // kmark: let WIDEST = max_cluster>1&&max_shared>=200000?16:max_cluster
 // kmark: let BLOCKS = ROW<=32768?1:min(WIDEST,FEW?(ROW<131072?8:16):ROW<=65536?4:ROW<=262144?8:16)
-// kmark: let SHARE = ROW<=2048?(ACCESS<16?4:16):size>2&&!FEW?(ROW<=8192?64:128):ROW<=16384?32:ROW>262144?128:64
+// kmark: let SHARE = ROW<=2048?(ACCESS<16?4:16):size>2&&!FEW?(ROW<=8192?64:128):ROW<=16384||ROW<=32768&&MID?32:ROW>262144?128:64
 // kmark: let THREADS = WHOLE?min(1024,ceil(ROW,BLOCKS*SHARE*32)*32):128
 // kmark: let FIT = WHOLE?max(1,(SHARE==128?768:1024)/THREADS):1
 // kmark: let AHEAD = ROW>32768&&ROW<=524288&&SHARE<128&&!MID?8388608/ROW:0
