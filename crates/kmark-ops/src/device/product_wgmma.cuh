@@ -13,10 +13,12 @@ constexpr int BM = 64 * WG * H, CLUSTER = CM * CN, WGMMA_THREADS = 128 * (WG + 1
 constexpr int SHARERS = CM + CN - 1; // blocks that copy into a stage of one
 constexpr int BELOW = ((1 << CM * CN) - 1) / ((1 << CN) - 1); // a block, and those below it
 constexpr bool ACROSS_ROWS = SWAP ? ACROSS_B : ACROSS_A, ACROSS_COLS = SWAP ? ACROSS_A : ACROSS_B;
-constexpr int A_BYTES = BM * 128, B_BYTES = BN * 128, STAGE_BYTES = A_BYTES + B_BYTES;
+// Vectors across k come by 64, more than a tile's columns if they must.
+constexpr int B_HELD = ACROSS_COLS ? (BN + 63) / 64 * 64 : BN;
+constexpr int A_BYTES = BM * 128, B_BYTES = B_HELD * 128, STAGE_BYTES = A_BYTES + B_BYTES;
 // Vectors of either operand that a block copies for all that need them. Where they lie decides how lines are swizzled, not where a
 // box begins: it need not be a multiple of 1024 bytes.
-constexpr int A_SHARE = BM / CN, B_SHARE = BN / CM;
+constexpr int A_SHARE = BM / CN, B_SHARE = B_HELD / CM;
 constexpr int PUT_LINE = PUT * sizeof(d_t), PUT_BYTES = 16 * PUT_LINE;
 
 // Where a copy that swizzles lines of PUT_LINE bytes wants 16-byte piece `piece` of row r.

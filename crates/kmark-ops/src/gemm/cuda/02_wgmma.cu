@@ -29,7 +29,10 @@
 // kmark: let LINE(PITCH) = PITCH*size%64==0?100:PITCH*size%32==0?125:215
 // kmark: let LINE_A = ACROSS_A?100:LINE(a.pitch)
 // kmark: let LINE_B = ACROSS_B?100:LINE(b.pitch)
-// kmark: let CACHE(S,K,W,C) = (128/SIDE(K)*(S?LINE_B:LINE_A)+W/DOWN(K)*(S?LINE_A:LINE_B))*C*DOWN(K)*SIDE(K)/7300
+// Columns that run across k come by 64.
+// kmark: let BY_64(S) = S?ACROSS_A:ACROSS_B
+// kmark: let HELD(S,W) = BY_64(S)?64*ceil(W,64):W
+// kmark: let CACHE(S,K,W,C) = (128/SIDE(K)*(S?LINE_B:LINE_A)+HELD(S,W)/DOWN(K)*(S?LINE_A:LINE_B))*C*DOWN(K)*SIDE(K)/7300
 // kmark: let MULTIPLY(W) = max(4*W,2*W+175)
 // kmark: let STEP(X,Y) = 23+max(X,Y)+min(X,Y)/20
 // kmark: let TIME(S,K,W,C) = STEPS*STEP(CACHE(S,K,W,C),MULTIPLY(W))
@@ -45,9 +48,9 @@
 // the same work, and where power is the limit that costs clocks; of less than 128, one after the other, a tenth more than MULTIPLY
 // says. Side by side, tiles that are not swapped cost more than that, and so do narrow ones by fours; why is not known.
 // kmark: let MORE(S,K,W) = 5*(PARTS(S,K,W)>1&&W%64>0)+3*(W<256&&TILES(S,K,W)>=2*ONCE(K))+10*(W<128&&TILES(S,K,W)>=2*ONCE(K))+(K>1&&W%16>0)+3*(!S&&K==1)+15*(K>1&&W<80)+2*(S||K>0)
-// kmark: let SUM(S,K,W) = COST(S,K,W)*(100+MORE(S,K,W))
-// kmark: let BY(S,K) = S&&ACROSS_A||!S&&ACROSS_B?64*DOWN(K):8
-// kmark: let WIDTH(S,K) = least(W,max(64,BY(S,K)),256,BY(S,K),SUM(S,K,W))
+// kmark: let SHARES(S,K,W) = !BY_64(S)||ceil(W,64)%DOWN(K)==0
+// kmark: let SUM(S,K,W) = SHARES(S,K,W)?COST(S,K,W)*(100+MORE(S,K,W)):1000000000000000
+// kmark: let WIDTH(S,K) = least(W,64,256,8,SUM(S,K,W))
 // kmark: let CHOICE = least(I,0,BYTES==4?3:7,1,SUM(I/4,I%4,WIDTH(I/4,I%4)))
 // kmark: let SWAP = CHOICE/4
 // kmark: let KIND = CHOICE%4
@@ -61,12 +64,13 @@
 // kmark: let LATE = BYTES==2&&STEPS>=4&&!((SWAP||DIRECT)&&bias.yes&&BN>192)
 //
 // kmark: let PUT = min(128/BYTES,SPLIT==1||BN%64==0?64:BN%32==0?32:16)
-// kmark: let STAGES = min(8,(max_shared-33*1024-512)/((128+BN)*128))
+// kmark: let STAGE = (128+HELD(SWAP,BN))*128
+// kmark: let STAGES = min(8,(max_shared-33*1024-512)/STAGE)
 // kmark: map a = a box=ACROSS_A?64:BK,ACROSS_A?BK:SWAP?BN/CM:128/CN swizzle=128
 // kmark: map b = b box=ACROSS_B?64:BK,ACROSS_B?BK:SWAP?128/CN:BN/CM swizzle=128
 // kmark: map d = d box=SWAP?64:PUT,SWAP?PUT:16 dims=DIRECT?64:n,DIRECT?1:m strides=DIRECT?64:d.pitch swizzle=SWAP?128:PUT*BYTES
 // kmark: workspace SPLIT>1?USED*CM*CN*2*(SPLIT*4+BN*256):0 zeroed
-// kmark: kernel gemm_wgmma grid=USED*CM*CN block=384 cluster=CM*CN shared=STAGES*(128+BN)*128+33*1024
+// kmark: kernel gemm_wgmma grid=USED*CM*CN block=384 cluster=CM*CN shared=STAGES*STAGE+33*1024
 #include "product_tiles.cuh"
 
 KERNEL __launch_bounds__(WGMMA_THREADS, 1) gemm_wgmma(const __grid_constant__ Args a, const __grid_constant__ Maps maps) {

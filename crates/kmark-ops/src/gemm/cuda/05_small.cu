@@ -24,17 +24,20 @@
 // kmark: let LINE(PITCH) = PITCH*size%128==0?100:PITCH*size%32==0?145:209
 // kmark: let LINE_A = (ACROSS_A?100:LINE(a.pitch))*(m>n?4:3)/3
 // kmark: let LINE_B = (ACROSS_B?100:LINE(b.pitch))*(n>m?4:3)/3
-// kmark: let CACHE(S,K,W,C) = (64/SIDE(K)*(S?LINE_B:LINE_A)+W/DOWN(K)*(S?LINE_A:LINE_B))*C*DOWN(K)*SIDE(K)/7200
+// Columns that run across k come by 64.
+// kmark: let BY_64(S) = S?ACROSS_A:ACROSS_B
+// kmark: let HELD(S,W) = BY_64(S)?64*ceil(W,64):W
+// kmark: let CACHE(S,K,W,C) = (64/SIDE(K)*(S?LINE_B:LINE_A)+HELD(S,W)/DOWN(K)*(S?LINE_A:LINE_B))*C*DOWN(K)*SIDE(K)/7200
 // kmark: let MULTIPLY(W) = max(11*W/6,24*W/25+111)
 // kmark: let STEP(X,Y) = 20+max(X,Y)+min(X,Y)/4
 // kmark: let TIME(S,K,W,C) = STEPS*STEP(CACHE(S,K,W,C),MULTIPLY(W))+(BYTES==4?4000:DIRECT?2500:800)
 // kmark: let ROUNDS(S,K,W) = TILES(S,K,W)/ONCE(K)*TIME(S,K,W,ONCE(K))
 // kmark: let COST(S,K,W) = ROUNDS(S,K,W)+(TILES(S,K,W)%ONCE(K)>0)*TIME(S,K,W,TILES(S,K,W)%ONCE(K))+8*W+200*(K==2||K==3)
-// kmark: let BY(S,K) = S&&ACROSS_A||!S&&ACROSS_B?64*DOWN(K):8
-// kmark: let WIDTH(S,K) = least(W,max(32,BY(S,K)),max(160,BY(S,K)),BY(S,K),COST(S,K,W))
-// Rows across k come by 64, so blocks side by side cannot share them.
-// kmark: let SHARES(S,K) = SIDE(K)==1||!(S?ACROSS_B:ACROSS_A)
-// kmark: let CHOICE = least(I,0,BYTES==4?4:9,1,SHARES(I/5,I%5)?COST(I/5,I%5,WIDTH(I/5,I%5)):1000000000)
+// So blocks one below the other cannot share any number of them, and those side by side no rows that run across k.
+// kmark: let SHARES(S,K,W) = (!BY_64(S)||ceil(W,64)%DOWN(K)==0)&&(SIDE(K)==1||!BY_64(!S))
+// kmark: let SUM(S,K,W) = SHARES(S,K,W)?COST(S,K,W):1000000000000
+// kmark: let WIDTH(S,K) = least(W,32,DOWN(K)==4&&BY_64(S)?256:160,8,SUM(S,K,W))
+// kmark: let CHOICE = least(I,0,BYTES==4?4:9,1,SUM(I/5,I%5,WIDTH(I/5,I%5)))
 // kmark: let SWAP = CHOICE/5
 // kmark: let CM = DOWN(CHOICE%5)
 // kmark: let CN = SIDE(CHOICE%5)
@@ -45,11 +48,12 @@
 // kmark: let LATE = BYTES==2&&STEPS>=4
 //
 // kmark: let PUT = BYTES==4||BN<64?32:64
-// kmark: let STAGES = min(14,(max_shared-17*1024-512)/((64+BN)*128))
+// kmark: let STAGE = (64+HELD(SWAP,BN))*128
+// kmark: let STAGES = min(14,(max_shared-17*1024-512)/STAGE)
 // kmark: map a = a box=ACROSS_A?64:BK,ACROSS_A?BK:SWAP?BN/CM:64/CN swizzle=128
 // kmark: map b = b box=ACROSS_B?64:BK,ACROSS_B?BK:SWAP?64/CN:BN/CM swizzle=128
 // kmark: map d = d box=SWAP?64:PUT,SWAP?PUT:16 dims=DIRECT?64:n,DIRECT?1:m strides=DIRECT?64:d.pitch swizzle=SWAP?128:PUT*BYTES
-// kmark: kernel gemm_small grid=USED*CM*CN block=256 cluster=CM*CN shared=STAGES*(64+BN)*128+17*1024
+// kmark: kernel gemm_small grid=USED*CM*CN block=256 cluster=CM*CN shared=STAGES*STAGE+17*1024
 #include "product_tiles.cuh"
 
 KERNEL __launch_bounds__(WGMMA_THREADS, 1) gemm_small(const __grid_constant__ Args a, const __grid_constant__ Maps maps) {
