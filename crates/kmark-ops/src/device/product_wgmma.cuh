@@ -70,7 +70,7 @@ struct Work {
     int rows, cols, steps, clusters, cluster, rank, last_row, last_col;
     __device__ Work(i64 m, i64 n, i64 k, bool any_column = true) {
         rows = (int)((m + BM * CM - 1) / (BM * CM)), cols = (int)((n + BN * CN - 1) / (BN * CN)), steps = (int)((k + BK - 1) / BK);
-        clusters = gridDim.x / CLUSTER, cluster = blockIdx.x / CLUSTER, rank = cluster_rank();
+        clusters = gridDim.x / CLUSTER, cluster = blockIdx.x / CLUSTER, rank = CLUSTER > 1 ? cluster_rank() : 0;
         last_row = m >= BM && (SPLIT == 1 || whole() == 0) ? (int)m - BM : 0x7fffffff;
         last_col = n >= BN && SPLIT == 1 && any_column ? (int)n - BN : 0x7fffffff;
     }
@@ -125,7 +125,8 @@ DEVICE void produce(Ring<STAGES>& ring, const ProductShared& s, const Maps& maps
 DEVICE void release(const ProductShared& s, int stage) {
     int thread = threadIdx.x % 128;
     int rank = cluster_rank(), beside = rank / CN * CN + thread, below = (rank / CN + thread - CN + 1) % CM * CN + rank % CN;
-    if (thread < SHARERS) barrier_arrive_at(s.empty + stage, SHARERS == CLUSTER ? thread : thread < CN ? beside : below);
+    if (CLUSTER == 1 && thread == 0) barrier_arrive(s.empty + stage);
+    if (CLUSTER > 1 && thread < SHARERS) barrier_arrive_at(s.empty + stage, SHARERS == CLUSTER ? thread : thread < CN ? beside : below);
 }
 
 // The product of a piece in registers; one warpgroup, `half` 0 or 1. While products of the first BESIDE steps run, beside(step) does
