@@ -189,6 +189,7 @@ DEVICE void query_side(const Args& a, const Maps& maps, const Room& room, Barrie
         // Before the products: there are no registers to wait with their results.
         if (DETERMINISTIC) await_turn(Step(a, number(at)).turn, tile.turn(at.step));
         float* sums = Step(a, number(at)).dq + thread * 4;
+        asm volatile("" : "+l"(sums)); // else the compiler keeps a register for each place, and adds it to the step's each time
         #pragma unroll
         for (int part = 0; part < PARTS; part++) {
             u64 keys = across_k(room.k + part * KEY_PART, KEY_PART);
