@@ -37,7 +37,7 @@ KERNEL __launch_bounds__(384, 1) gemm_wgmma(const __grid_constant__ Args args, c
     int group = __shfl_sync(~0u, threadIdx.x / 128, 0); // the compiler sees that it is the same in a whole warp
     if (group == 0) {
         fewer_registers<40>();
-        if (threadIdx.x == 0) {
+        if (elected(0)) { // one thread of the first warp
             Ring<STAGES> ring{0, 1}; // phase 1 of a fresh barrier counts as complete: all stages are free
             for (int k = 0; k < steps; k++, ring.next()) {
                 u8* a = stages + ring.stage * (A_BYTES + B_BYTES);

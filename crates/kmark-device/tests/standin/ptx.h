@@ -76,7 +76,7 @@ private:
 
     static bool letter(char c) { return isalnum((unsigned char)c) || c == '_' || c == '$' || c == '%' || c == '.'; }
     void skip() {
-        while (at < in.size() && (isspace((unsigned char)in[at]) || in[at] == ',')) at++;
+        while (at < in.size() && (isspace((unsigned char)in[at]) || strchr(",|", in[at]))) at++;
     }
     std::string word() {
         size_t start = at;

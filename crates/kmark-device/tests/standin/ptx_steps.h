@@ -445,6 +445,13 @@ inline void products_wait(Runner& r, Frame& f) {
     t.products.erase(t.products.begin(), t.products.begin() + (long)end);
 }
 
+// Any lane may be it; kernels often take lane 0 for it, so here it is the last.
+inline void elect(Runner& r, Frame& f) {
+    unsigned mask = (u32)get(f, 2), live = r.warp().live;
+    r.collect(EMU_SYNC, mask);
+    set(f, operand(f, 1), r.lane() == 31 - (unsigned)__builtin_clz(mask & live));
+}
+
 inline void wait_for_launch(Runner& r, Frame&) {
     if (int code = r.end_before()) r.give_up(code);
 }
@@ -502,6 +509,7 @@ inline const struct {
     {"wgmma.commit_group.", products_commit},
     {"wgmma.wait_group.", products_wait},
     {"nanosleep.", rest},
+    {"elect.sync", elect},
     // What only says how soon something is seen or wanted, or who has how many registers: here all is seen at once.
     {"wgmma.fence.", nothing},
     {"fence.", nothing},

@@ -187,7 +187,8 @@ KERNEL box(const __grid_constant__ TensorMap from, const __grid_constant__ Tenso
     __syncthreads();
     barrier_wait(&there, 0);
     for (int i = threadIdx.x; i < 512; i += 32) out[1 + i] = *(u16*)(tile + (i / 64 * 128 + (i % 64 * 2 ^ i / 64 * 16)));
-    if (threadIdx.x == 0) tma_store(to, tile, x, y + 1), tma_commit(), tma_wait<0>();
+    if (elected()) tma_store(to, tile, x, y + 1), tma_commit();
+    if (elected()) tma_wait<0>();
 }
 
 // d[64x16] = a[64x64] b[16x64]^T; first what stands there before the wait.

@@ -53,17 +53,19 @@ template <bool centred, int sums, int blocks, int stages> struct NormBwdCluster 
 
     // One thread asks for the block's share of a row, once the one that was there has been read.
     template <class A> DEVICE void ask(const A& a, Stage* ring, Shared& s, i64 row, Turn turn, int start, int mine) {
-        if (threadIdx.x > 0 || row >= a.m) return;
-        Stage& to = ring[turn.stage()];
-        u64* full = &s.full[turn.stage()];
-        if (turn.number >= stages) barrier_wait(&s.empty[turn.stage()], Turn{turn.number - stages}.stage_phase());
-        const bool first = behind && cluster_rank() == 0;
-        barrier_expect(full, 32 * (mine + first));
-        const x_t* x = a.x.row(row) + start;
-        const dout_t* dout = a.dout.row(row) + start;
-        bulk_load(to.x + late(x), x, 16 * mine, full);
-        bulk_load(to.dout + late(dout), dout, 16 * mine, full);
-        if (first) bulk_load(to.x + share, x + N, 16, full), bulk_load(to.dout + share, dout + N, 16, full);
+        if (row >= a.m || threadIdx.x >= 32) return;
+        if (elected()) {
+            Stage& to = ring[turn.stage()];
+            u64* full = &s.full[turn.stage()];
+            if (turn.number >= stages) barrier_wait(&s.empty[turn.stage()], Turn{turn.number - stages}.stage_phase());
+            const bool first = behind && cluster_rank() == 0;
+            barrier_expect(full, 32 * (mine + first));
+            const x_t* x = a.x.row(row) + start;
+            const dout_t* dout = a.dout.row(row) + start;
+            bulk_load(to.x + late(x), x, 16 * mine, full);
+            bulk_load(to.dout + late(dout), dout, 16 * mine, full);
+            if (first) bulk_load(to.x + share, x + N, 16, full), bulk_load(to.dout + share, dout + N, 16, full);
+        }
     }
 
     // Vector `at` of a row in shared memory; a thread's `k`-th.

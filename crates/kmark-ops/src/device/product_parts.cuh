@@ -65,7 +65,7 @@ template <class A> DEVICE void multiply_parts(const A& a, const Maps& maps) {
     if (group == 0) {
         if (WG == 2) fewer_registers<40>();
         Ring<STAGES> ring{0, 1};
-        if (threadIdx.x == 0) produce(ring, s, maps, 0, piece);
+        if (elected(0)) produce(ring, s, maps, 0, piece);
         return;
     }
     if (WG == 2) more_registers<232>();
@@ -90,5 +90,5 @@ template <class A> DEVICE void multiply_parts(const A& a, const Maps& maps) {
         else tma_store(maps.d, from, SWAP ? row : col, SWAP ? col : row);
     };
     put_tile(d, s, half, add, value, put, part * OWN, part * OWN + OWN);
-    if (threadIdx.x % 32 == 0) tma_wait<0>();
+    if (elected()) tma_wait<0>();
 }

@@ -17,7 +17,7 @@ template <class A> DEVICE void multiply_tiles(const A& a, const Maps& maps) {
     if (group == 0) {
         if (WG == 2) fewer_registers<40>();
         Ring<STAGES> ring{0, 1};
-        if (threadIdx.x == 0) work.each_piece([&](const Piece& piece, auto) { produce(ring, s, maps, work.rank, piece); });
+        if (elected(0)) work.each_piece([&](const Piece& piece, auto) { produce(ring, s, maps, work.rank, piece); });
     } else {
         if (WG == 2) more_registers<232>();
         Ring<STAGES> ring{0, 0};
@@ -51,6 +51,6 @@ template <class A> DEVICE void multiply_tiles(const A& a, const Maps& maps) {
             }
         });
         late.store_all(s, half, put);
-        if (threadIdx.x % 32 == 0) tma_wait<0>();
+        if (elected()) tma_wait<0>();
     }
 }

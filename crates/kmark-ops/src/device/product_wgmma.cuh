@@ -108,6 +108,7 @@ template <bool ACROSS, int ROWS, bool TO_ALL> DEVICE void copy_vectors(u8* to, c
 
 // The operands of a piece, stage by stage; one thread.
 DEVICE void produce(Ring<STAGES>& ring, const ProductShared& s, const Maps& maps, int rank, const Piece& piece) {
+    #pragma unroll 1
     for (int k = piece.first; k < piece.end; k++) {
         u8 *a = s.stages + ring.stage * STAGE_BYTES, *b = a + A_BYTES;
         u64* full = s.full + ring.stage;
@@ -220,6 +221,8 @@ DEVICE void add_sums(float (&v)[PUT / 2], u8* workspace, const Work& work, int p
 // Threads that store a box together.
 constexpr int PUTTERS = SWAP ? 128 : 32;
 static_assert(!SWAP || sizeof(d_t) == 2, "only 16-bit results are turned");
+// One of them, always the same.
+DEVICE bool putter() { return (!SWAP || threadIdx.x / 32 % 4 == 0) && elected(); }
 DEVICE void putters_meet() {
     if constexpr (SWAP) named_barrier(threadIdx.x / 128, 128);
     else __syncwarp();
@@ -229,7 +232,7 @@ DEVICE void putters_meet() {
 // last is not known. With SWAP a buffer is the warpgroup's: its lines are rows of d, of which every warp has 16 columns.
 DEVICE u8* put_buffer(const ProductShared& s, int half, int c, bool all) {
     int warp = threadIdx.x / 32 % 4;
-    if (threadIdx.x % PUTTERS == 0) {
+    if (putter()) {
         if (all) tma_wait_read<0>();
         else tma_wait_read<1>();
     }
@@ -260,7 +263,7 @@ template <class P> DEVICE void put_box(u8* buffer, int c, P put) {
     if (!DIRECT) fence_for_copies();
     putters_meet();
     if (DIRECT) put(buffer, put_col(c), SWAP ? 0 : threadIdx.x / 32 % 4 * 16);
-    else if (threadIdx.x % PUTTERS == 0) put(buffer, put_col(c), SWAP ? 0 : threadIdx.x / 32 % 4 * 16), tma_commit();
+    else if (putter()) put(buffer, put_col(c), SWAP ? 0 : threadIdx.x / 32 % 4 * 16), tma_commit();
 }
 
 // A box from a buffer to the tensor, from `row` and `col` on, by the threads that store together: for rows that copies cannot store

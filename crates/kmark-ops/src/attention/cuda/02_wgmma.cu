@@ -53,7 +53,7 @@ KERNEL __launch_bounds__(FLASH_THREADS, 1) attention_wgmma(const __grid_constant
     int group = __shfl_sync(~0u, threadIdx.x / 128, 0); // one for the whole warp, and the compiler knows it
     if (group == 0) {
         fewer_registers<GROUPS == 3 ? 32 : 40>();
-        if (threadIdx.x == 0) flash_produce(s, maps, Counter{(u32*)a.workspace, tiles * all}, slots, find, tile_of);
+        if (elected(0)) flash_produce(s, maps, Counter{(u32*)a.workspace, tiles * all}, slots, find, tile_of);
     } else {
         more_registers<GROUPS == 3 ? 160 : 232>();
         flash_consume(s, group - 1, tile_of);

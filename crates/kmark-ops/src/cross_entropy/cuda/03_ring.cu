@@ -30,13 +30,13 @@ KERNEL __launch_bounds__(256) loss_rows(const __grid_constant__ Args a) {
     extern __shared__ __align__(128) u8 shared[];
     __shared__ u64 full[WARPS][STAGES];
     __shared__ acc_t maxima[2][WARPS], sums[2][WARPS];
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32; // the compiler knows that lanes agree on it
     using Chunk = Pack<x_t, V>[CHUNK];
     Chunk* ring = reinterpret_cast<Chunk*>(shared) + warp * STAGES;
 
     // One lane asks for copies; a chunk that the row does not have is a phase without bytes.
     auto ask = [&](const Next& next, int stage) {
-        if (lane != 0 || next.row >= a.m) return;
+        if (!elected() || next.row >= a.m) return;
         Row x(a.x.row(next.row));
         int count = x.vectors - next.chunk * CHUNK, bytes = 16 * (count < 0 ? 0 : count > CHUNK ? CHUNK : count);
         barrier_expect(&full[warp][stage], bytes);

@@ -157,7 +157,7 @@ KERNEL __launch_bounds__(MULTIPLIERS + 32, FP8 ? PER_SM : 0) gemm_skinny(const _
         if (lane == 0) copy_float(to + M, &a.b_scale.at(col / SCALE_BLOCK, k));
         floats_arrive(full + stage);
     };
-    if (threadIdx.x == MULTIPLIERS) {
+    if (elected(MULTIPLIERS / 32)) {
         for (int i = 0; i < STAGES; i++) barrier_init(full + i, BLOCKS ? 33 : 1), barrier_init(empty + i, BLOCKS ? GROUPS * 4 : GROUPS);
         barrier_fence_init();
         for (int k = first; k < ahead; k++) copy(k, k - first);
@@ -173,10 +173,10 @@ KERNEL __launch_bounds__(MULTIPLIERS + 32, FP8 ? PER_SM : 0) gemm_skinny(const _
                 copy_float(ends + i, i < M ? a.a_scale.ptr + (SCALE == SCALE_row ? row : 0) : a.b_scale.ptr + (SCALE == SCALE_row ? c : 0));
             }
         }
-        if (BLOCKS || lane == 0) {
+        if (BLOCKS || elected()) {
             for (int k = ahead; k < end; k++, ring.next()) {
                 barrier_wait(empty + ring.stage, ring.phase);
-                if (lane == 0) copy(k, ring.stage);
+                if (!BLOCKS || elected()) copy(k, ring.stage);
                 if constexpr (BLOCKS) copy_scales(k, ring.stage);
             }
         }

@@ -47,6 +47,9 @@
 // kmark: kernel gemm_fp8 grid=ceil(TILES(H,BN),ceil(TILES(H,BN),PAIRS))*2 block=384 cluster=2 shared=STAGES*STAGE+OUT_BYTES+SCALE_BYTES+1024
 #include "product_fp8.cuh"
 
+// Scales of blocks say at which columns tiles begin.
+DEVICE Work work_of(const Args& a) { return Work(a.m, a.n, a.k, !SCALED); }
+
 KERNEL __launch_bounds__(WGMMA_THREADS, 1) gemm_fp8(const __grid_constant__ Args a, const __grid_constant__ Maps maps) {
     extern __shared__ u8 raw[];
     ProductShared s = product_shared(raw);
@@ -54,21 +57,25 @@ KERNEL __launch_bounds__(WGMMA_THREADS, 1) gemm_fp8(const __grid_constant__ Args
     Scales scales(s, warp < 4);
     if (SCALED && threadIdx.x == 0) scales.begin();
     product_begin(s, maps);
-    Work work(a.m, a.n, a.k, !SCALED); // scales of blocks say at which columns tiles begin
     if (warp < 4) {
         fewer_registers<40>();
         Ring<STAGES> ring{0, 1};
-        work.each_piece([&](const Piece& piece, auto) {
-            if (threadIdx.x == 0) produce(ring, s, maps, work.rank, piece), leave_stages(ring, s, work.steps);
-            if constexpr (SCALED) {
+        if (elected(0)) {
+            Work work = work_of(a);
+            work.each_piece([&](const Piece& piece, auto) { produce(ring, s, maps, work.rank, piece), leave_stages(ring, s, work.steps); });
+        }
+        if (SCALED && warp > 0) {
+            Work work = work_of(a);
+            work.each_piece([&](const Piece& piece, auto) {
                 int block = piece.col / 128;
-                if (warp > 0) scales.copy(work.steps, a.a_scale.row(piece.row), (int)a.m - piece.row, a.b_scale.row(block), ((int)a.n + 127) / 128 - block);
-            }
-        });
+                if constexpr (SCALED) scales.copy(work.steps, a.a_scale.row(piece.row), (int)a.m - piece.row, a.b_scale.row(block), ((int)a.n + 127) / 128 - block);
+            });
+        }
     } else {
         more_registers<232>();
         int half = warp / 4 - 1;
         Stages stages(s, half);
+        Work work = work_of(a);
         float all = SCALE == SCALE_tensor ? a.a_scale.ptr[0] * a.b_scale.ptr[0] : 1.0f;
         work.each_piece([&](const Piece& piece, auto) {
             int row = piece.row + half * 64 * H, col = piece.col;
@@ -76,6 +83,7 @@ KERNEL __launch_bounds__(WGMMA_THREADS, 1) gemm_fp8(const __grid_constant__ Args
             at_place(SCALED ? col % 128 : 0, [&](auto place) { consume_fp8<decltype(place)::value>(d, stages, scales, half, work.steps); });
             #pragma unroll
             for (int h = 0; h < H; h++) {
+                asm volatile("" : "+r"(row), "+r"(col)); // places are computed anew: there are no registers for those of both halves
                 auto value = [&](float v, int r, int c) {
                     i64 i = row + h * 64 + r, j = col + c;
                     if (SCALE == SCALE_tensor) v *= all;
@@ -89,7 +97,7 @@ KERNEL __launch_bounds__(WGMMA_THREADS, 1) gemm_fp8(const __grid_constant__ Args
                 });
             }
         });
-        if (threadIdx.x % 32 == 0) tma_wait<0>();
+        if (elected()) tma_wait<0>();
     }
     cluster_meet();
 }

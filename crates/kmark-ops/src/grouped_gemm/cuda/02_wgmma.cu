@@ -36,7 +36,7 @@ KERNEL __launch_bounds__(WGMMA_THREADS, 1) grouped_wgmma(const __grid_constant__
     if (group == 0) {
         fewer_registers<40>();
         Ring<STAGES> ring{0, 1};
-        if (threadIdx.x == 0) each_group_tile(a, rank, steps, [&](const GroupPiece& piece) { produce(ring, s, maps, rank, piece); });
+        if (elected(0)) each_group_tile(a, rank, steps, [&](const GroupPiece& piece) { produce(ring, s, maps, rank, piece); });
     } else {
         more_registers<232>();
         Ring<STAGES> ring{0, 0};
@@ -52,7 +52,7 @@ KERNEL __launch_bounds__(WGMMA_THREADS, 1) grouped_wgmma(const __grid_constant__
             else put_tile(d, s, half, value, [&](u8* from, int c, int r) { put(at, from, c, r); });
         });
         late.store_all(s, half, put);
-        if (threadIdx.x % 32 == 0) tma_wait<0>();
+        if (elected()) tma_wait<0>();
     }
     cluster_meet();
 }

@@ -43,10 +43,10 @@ KERNEL __launch_bounds__(WGMMA_THREADS, 1) grouped_fp8(const __grid_constant__ A
     if (warp < 4) {
         fewer_registers<40>();
         Ring<STAGES> ring{0, 1};
-        each_group_tile(a, rank, steps, [&](const GroupPiece& piece) {
+        if (elected(0)) each_group_tile(a, rank, steps, [&](const GroupPiece& piece) { produce(ring, s, maps, rank, piece), leave_stages(ring, s, steps); });
+        else if (warp > 0) each_group_tile(a, rank, steps, [&](const GroupPiece& piece) {
             int blocks = ((int)a.n + 127) / 128, block = piece.col / 128;
-            if (threadIdx.x == 0) produce(ring, s, maps, rank, piece), leave_stages(ring, s, steps);
-            if (warp > 0) scales.copy(steps, a.a_scale.row(piece.row), (int)a.a.rows - piece.row, a.b_scale.row((i64)piece.group * blocks + block), blocks - block);
+            scales.copy(steps, a.a_scale.row(piece.row), (int)a.a.rows - piece.row, a.b_scale.row((i64)piece.group * blocks + block), blocks - block);
         });
     } else {
         more_registers<232>();
@@ -61,7 +61,7 @@ KERNEL __launch_bounds__(WGMMA_THREADS, 1) grouped_fp8(const __grid_constant__ A
                     tma_store(maps.d, from, piece.col + c, piece.in_slot + (half * H + h) * 64 + r, FORM == FORM_masked ? piece.group : 0);
                 });
         });
-        if (threadIdx.x % 32 == 0) tma_wait<0>();
+        if (elected()) tma_wait<0>();
     }
     cluster_meet();
 }

@@ -35,7 +35,7 @@ DEVICE void produce(const Args& a, const Maps& maps, MlaShared& s, u8* q, u8* st
             return key < min(p.keys, p.end * 64) ? a.page_table.at(p.s, key / PAGE) : -1;
         };
         int now = page_of(lane), later = page_of(32 + lane);
-        if (lane == 0) {
+        if (elected()) {
             barrier_wait(&s.q_empty, pieces & 1 ^ 1);
             barrier_expect(&s.q_full, 8 * TILE);
             for (int t = 0; t < 8; t++) tma_load(q + t * TILE, maps.q, &s.q_full, 0, tile * 64, t, p.s);
@@ -52,7 +52,7 @@ DEVICE void produce(const Args& a, const Maps& maps, MlaShared& s, u8* q, u8* st
                 int next = at + AHEAD * BOXES;
                 ahead[n] = AHEAD ? __shfl_sync(~0u, next < 32 ? now : later, next % 32 + n) : 0;
             }
-            if (lane == 0) {
+            if (elected()) {
                 #pragma unroll
                 for (int turn = 0; turn < 2; turn++) {
                     int half = stage ^ turn; // the stage's own warpgroup is done with its half first

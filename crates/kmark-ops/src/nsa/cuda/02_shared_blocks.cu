@@ -186,7 +186,8 @@ KERNEL __launch_bounds__(ALL_THREADS, PER_SM) nsa_shared(const __grid_constant__
     int steps = choose(a, chosen, list, first, batch, head) * PIECES;
     if (warp == TEAM) {
         Ring<STAGES> at{0, 1};
-        for (int i = 0; lane == 0 && i < steps; i++, at.next()) {
+        bool one = elected();
+        for (int i = 0; i < steps && one; i++, at.next()) {
             int key = list[i / PIECES] * BLOCK + i % PIECES * PIECE;
             u8* to = ring + at.stage * STAGE;
             barrier_wait(empty + at.stage, at.phase);
