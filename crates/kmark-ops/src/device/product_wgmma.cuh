@@ -136,11 +136,12 @@ DEVICE void release(const ProductShared& s, int stage) {
 // against that, but nothing documents it either.
 template <int BESIDE, class F> DEVICE void consume(float (&d)[BN / 2], Ring<STAGES>& ring, const ProductShared& s, int half, const Piece& piece, F beside) {
     int before = 0, steps = piece.end - piece.first, again = steps + piece.after - STAGES;
+    u8 *a = s.stages + half * 64 * 128, *b = s.stages + A_BYTES;
+    u64 first_a = ACROSS_ROWS ? across_k(a, BK * 128) : along_k(a), first_b = ACROSS_COLS ? across_k(b, BK * 128) : along_k(b);
     define(d);
     auto step = [&](int k) {
+        u64 of_a = first_a + ring.stage * (STAGE_BYTES / 16), of_b = first_b + ring.stage * (STAGE_BYTES / 16);
         barrier_wait(s.full + ring.stage, ring.phase);
-        u8 *a = s.stages + ring.stage * STAGE_BYTES + half * 64 * 128, *b = s.stages + ring.stage * STAGE_BYTES + A_BYTES;
-        u64 of_a = ACROSS_ROWS ? across_k(a, BK * 128) : along_k(a), of_b = ACROSS_COLS ? across_k(b, BK * 128) : along_k(b);
         wgmma_fence();
         #pragma unroll
         for (int i = 0; i < 4; i++) wgmma<a_t, ACROSS_ROWS, ACROSS_COLS>(d, of_a + (ACROSS_ROWS ? 128 : 2) * i, of_b + (ACROSS_COLS ? 128 : 2) * i, k || i);

@@ -187,15 +187,16 @@ KERNEL __launch_bounds__(MULTIPLIERS + 32, FP8 ? PER_SM : 0) gemm_skinny(const _
     } else {
         Ring<STAGES> ring{0, 0};
         int before = 0;
+        u8* mine = stages + warp / 4 * 8192;
+        u64 first_b = ACROSS ? across_k(mine, BK * 128) : along_k(mine), first_a = along_k(stages + B_BYTES);
         define(d[0]);
         for (int k = first; k < end; k++, ring.next()) {
             barrier_wait(full + ring.stage, ring.phase);
             wgmma_fence();
             #pragma unroll
             for (int e = 0; e < DEEP; e++) {
-                u8* b = stages + (ring.stage * DEEP + e) * STEP_BYTES;
-                u8* mine = b + warp / 4 * 8192;
-                u64 of_b = ACROSS ? across_k(mine, BK * 128) : along_k(mine), of_a = along_k(b + B_BYTES);
+                int at = (ring.stage * DEEP + e) * (STEP_BYTES / 16);
+                u64 of_b = first_b + at, of_a = first_a + at;
                 #pragma unroll
                 for (int i = 0; i < 4; i++) wgmma<a_t, ACROSS>(d[0], of_b + (ACROSS ? 128 : 2) * i, of_a + 2 * i, k > first || e || i);
             }
