@@ -56,12 +56,16 @@ template <class A> DEVICE void multiply_parts(const A& a, const Maps& maps) {
         barrier_expect(&full, (SPLIT - 1) * SENT * 4);
         barrier_fence_init();
     }
-    product_begin(s, maps);
-    int cols = (int)(SWAP ? a.m : a.n);
-    Work work(SWAP ? a.n : a.m, cols, a.k);
-    if (cols >= BN) work.last_col = cols - BN;
-    int part = cluster_rank(), group = __shfl_sync(~0u, threadIdx.x / 128, 0);
-    Piece piece = work.piece(blockIdx.x / SPLIT, part, SPLIT, 0);
+    const int part = cluster_rank();
+    const Work work = product_begin(s, maps, [&] {
+        int cols = (int)(SWAP ? a.m : a.n);
+        Work work(SWAP ? a.n : a.m, cols, a.k);
+        if (cols >= BN) work.last_col = cols - BN;
+        work.place(blockIdx.x / SPLIT, work.row, work.col);
+        return work.now();
+    });
+    const Piece piece = work.piece_at(work.row, work.col, part, SPLIT, 0);
+    int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
     if (group == 0) {
         if (WG == 2) fewer_registers<40>();
         Ring<STAGES> ring{0, 1};

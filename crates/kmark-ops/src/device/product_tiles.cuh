@@ -11,8 +11,7 @@ struct Place {
 template <class A> DEVICE void multiply_tiles(const A& a, const Maps& maps) {
     extern __shared__ u8 raw[];
     ProductShared s = product_shared(raw);
-    product_begin(s, maps);
-    Work work(SWAP ? a.n : a.m, SWAP ? a.m : a.n, a.k);
+    const Work work = product_begin(s, maps, [&] { return Work(SWAP ? a.n : a.m, SWAP ? a.m : a.n, a.k).now(); });
     int group = __shfl_sync(~0u, threadIdx.x / 128, 0); // one for the whole warp, and the compiler knows it
     if (group == 0) {
         if (WG == 2) fewer_registers<40>();

@@ -39,7 +39,8 @@ DEVICE ProductShared product_shared(u8* raw) {
     return ProductShared{stages, stages + STAGES * STAGE_BYTES, full, empty};
 }
 
-DEVICE void product_begin(const ProductShared& s, const Maps& maps) {
+// Barriers are set up, here and in the other blocks of the cluster; what `meanwhile` makes.
+template <class F> DEVICE auto product_begin(const ProductShared& s, const Maps& maps, F meanwhile) {
     if (threadIdx.x == 32) tma_prefetch(maps.a), tma_prefetch(maps.b), tma_prefetch(maps.d);
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
@@ -48,7 +49,14 @@ DEVICE void product_begin(const ProductShared& s, const Maps& maps) {
         }
         barrier_fence_init();
     }
-    cluster_meet();
+    __syncwarp();
+    cluster_arrive();
+    auto made = meanwhile();
+    cluster_wait();
+    return made;
+}
+DEVICE void product_begin(const ProductShared& s, const Maps& maps) {
+    product_begin(s, maps, [] { return 0; });
 }
 
 // A tile, or one of SPLIT parts of its k: steps `first` to `end`.
@@ -68,22 +76,36 @@ template <bool V> struct Bool { static constexpr bool value = V; };
 // if the caller wants it.
 struct Work {
     int rows, cols, steps, clusters, cluster, rank, last_row, last_col;
+    int row, col; // of this cluster's first tile
     __device__ Work(i64 m, i64 n, i64 k, bool any_column = true) {
         rows = (int)((m + BM * CM - 1) / (BM * CM)), cols = (int)((n + BN * CN - 1) / (BN * CN)), steps = (int)((k + BK - 1) / BK);
         clusters = gridDim.x / CLUSTER, cluster = blockIdx.x / CLUSTER, rank = CLUSTER > 1 ? cluster_rank() : 0;
         last_row = m >= BM && (SPLIT == 1 || whole() == 0) ? (int)m - BM : 0x7fffffff;
         last_col = n >= BN && SPLIT == 1 && any_column ? (int)n - BN : 0x7fffffff;
+        place(cluster, row, col);
+    }
+    // The divisions of the first place are done here, while others are waited for.
+    __device__ __forceinline__ Work& now() {
+        asm volatile("" : "+r"(row), "+r"(col));
+        return *this;
     }
     __device__ __forceinline__ int whole() const { return SPLIT > 1 ? rows * cols / clusters * clusters : rows * cols; }
     __device__ __forceinline__ int left() const { return rows * cols - whole(); }
 
     // Clusters that run together take SIDE rows of tiles side by side, so that what they read stays in the L2 cache.
-    __device__ __forceinline__ Piece piece(int t, int part, int parts, int after) const {
+    __device__ __forceinline__ void place(int t, int& row, int& col) const {
         constexpr int SIDE = 8;
         int band = t / (SIDE * cols), side = min(SIDE, rows - band * SIDE), rest = t - band * SIDE * cols;
-        int row = (band * SIDE + rest % side) * CM + rank / CN, col = rest / side * CN + rank % CN;
-        row = min(row * BM, last_row), col = min(col * BN, last_col);
-        return Piece{row, col, steps * part / parts, steps * (part + 1) / parts, part, col, after};
+        row = (band * SIDE + rest % side) * CM + rank / CN, col = rest / side * CN + rank % CN;
+    }
+    __device__ __forceinline__ Piece piece_at(int r, int c, int part, int parts, int after) const {
+        r = min(r * BM, last_row), c = min(c * BN, last_col);
+        return Piece{r, c, steps * part / parts, steps * (part + 1) / parts, part, c, after};
+    }
+    __device__ __forceinline__ Piece piece(int t, int part, int parts, int after) const {
+        int r = row, c = col;
+        if (t != cluster) place(t, r, c);
+        return piece_at(r, c, part, parts, after);
     }
     // Calls body(piece, is it a part).
     template <class F> __device__ __forceinline__ void each_piece(F body) const {
