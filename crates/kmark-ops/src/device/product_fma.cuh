@@ -1,28 +1,28 @@
-// A tile of a product with ordinary multiply-adds: operands in shared memory, SIDE rows by SIDE * WIDE columns of the result per
-// thread in registers. The file says, by `let`, SIDE, WIDE, DOWN and ACROSS (threads along the tile's rows and columns), and SLICES:
-// the more a thread has, the less it reads for each product, and the fewer tiles there are. Where tiles are small, SLICES sets of
-// threads have the whole tile each, for parts of k that are added up at the end.
+// A tile of a product with ordinary multiply-adds: operands in shared memory, SIDE rows by COLS columns of the result per
+// thread in registers. The file says, by `let`, SIDE, COLS, DOWN and ACROSS (threads along the tile's rows and columns), DEPTH (k of a
+// step) and SLICES: the more a thread has, the less it reads for each product, and the fewer tiles there are. Where tiles are small,
+// SLICES sets of threads have the whole tile each, for parts of k that are added up at the end.
 #pragma once
 #include "product.cuh"
 
-constexpr int OF_SLICE = DOWN * ACROSS, FMA_THREADS = OF_SLICE * SLICES, FMA_DEPTH = 16;
+constexpr int OF_SLICE = DOWN * ACROSS, FMA_THREADS = OF_SLICE * SLICES;
 // Longer loops do not fit where instructions are kept, and slices have fewer registers.
 #if __CUDA_ARCH__ >= 1200
-constexpr int UNROLLED = SLICES > 1 ? 1 : 8;
+constexpr int UNROLLED = SLICES > 1 && COLS > 4 ? 1 : 8;
 #else
-constexpr int UNROLLED = SLICES > 1 ? 2 : 8;
+constexpr int UNROLLED = SLICES > 1 && COLS > 4 ? 2 : 8;
 #endif
-constexpr int FMA_ROWS = DOWN * SIDE, FMA_COLS = ACROSS * SIDE * WIDE;
+constexpr int FMA_ROWS = DOWN * SIDE, FMA_COLS = ACROSS * COLS;
 template <class T> constexpr int fma_run = 16 / sizeof(T); // elements moved at once
 
 // One operand of one step, the inner dimension first. Rows are padded so that stores along them and across them hit
 // different banks.
-template <class T, int TILE> using FmaPanel = T[FMA_DEPTH][TILE + fma_run<T>];
+template <class T, int TILE> using FmaPanel = T[DEPTH][TILE + fma_run<T>];
 
 // Moves one operand into shared memory, a few runs per thread and step.
 template <class T, int TILE, bool TURNED> struct FmaFeed {
-    static constexpr int RUN = fma_run<T>, RUNS = (TURNED ? TILE : FMA_DEPTH) / RUN, STEP = FMA_THREADS / RUNS;
-    static constexpr int COUNT = TILE * FMA_DEPTH / RUN / FMA_THREADS;
+    static constexpr int RUN = fma_run<T>, RUNS = (TURNED ? TILE : DEPTH) / RUN, STEP = FMA_THREADS / RUNS;
+    static constexpr int COUNT = TILE * DEPTH / RUN / FMA_THREADS;
 
     const T* next[COUNT]; // this thread's runs; of vectors that do not exist, some that do
     i64 pitch;
@@ -42,7 +42,7 @@ template <class T, int TILE, bool TURNED> struct FmaFeed {
         }
     }
 
-    // Loads the next FMA_DEPTH of the inner dimension; zeros where there is nothing. ALL: there is everything, in whole runs.
+    // Loads the next DEPTH of the inner dimension; zeros where there is nothing. ALL: there is everything, in whole runs.
     template <bool ALL> __device__ void fetch() {
         #pragma unroll
         for (int i = 0; i < COUNT; i++) {
@@ -56,9 +56,9 @@ template <class T, int TILE, bool TURNED> struct FmaFeed {
                 #pragma unroll
                 for (int e = 0; e < RUN; e++) held[i][e] = e < left ? next[i][e] : T(0);
             }
-            next[i] += TURNED ? FMA_DEPTH * pitch : FMA_DEPTH;
+            next[i] += TURNED ? DEPTH * pitch : DEPTH;
         }
-        (TURNED ? rows : cols) -= FMA_DEPTH;
+        (TURNED ? rows : cols) -= DEPTH;
     }
 
     __device__ void settle(FmaPanel<T, TILE>& panel) const {
@@ -77,7 +77,7 @@ DEVICE double multiply_add(double a, double b, double c) { return fma(a, b, c); 
 // ALL: of every step and vector there is everything, in whole runs, and nobody need ask.
 template <bool ALL, bool ACROSS_A, bool ACROSS_B, class T, class Put>
 DEVICE void fma_product_by(const Panel<T>& a, const Panel<T>& b, i64 k, Put put) {
-    constexpr int COLS = SIDE * WIDE, RUN = fma_run<T>, EACH = FMA_DEPTH / SLICES;
+    constexpr int RUN = fma_run<T>, EACH = DEPTH / SLICES;
     extern __shared__ __align__(16) u8 shared[];
     auto* of_a = (FmaPanel<T, FMA_ROWS>*)shared;
     auto* of_b = (FmaPanel<T, FMA_COLS>*)(of_a + 2);
@@ -92,7 +92,7 @@ DEVICE void fma_product_by(const Panel<T>& a, const Panel<T>& b, i64 k, Put put)
     feed_a.template fetch<ALL>(), feed_b.template fetch<ALL>();
     feed_a.settle(of_a[0]), feed_b.settle(of_b[0]);
     __syncthreads();
-    int depths = (int)tiles(k, FMA_DEPTH);
+    int depths = (int)tiles(k, DEPTH);
     for (int t = 0; t < depths; t++) {
         int now = t % 2;
         bool more = t + 1 < depths;
@@ -124,7 +124,7 @@ DEVICE void fma_product_by(const Panel<T>& a, const Panel<T>& b, i64 k, Put put)
     // Slices hand over their sums one after the other, and the first one has the result.
     if constexpr (SLICES > 1) {
         T* sums = (T*)shared + threadIdx.x % OF_SLICE;
-        static_assert(SLICES == 1 || SIDE * COLS * OF_SLICE <= 2 * FMA_DEPTH * (FMA_ROWS + FMA_COLS), "sums fit where operands were");
+        static_assert(SLICES == 1 || SIDE * COLS * OF_SLICE <= 2 * DEPTH * (FMA_ROWS + FMA_COLS), "sums fit where operands were");
         for (int from = 1; from < SLICES; from++) {
             #pragma unroll
             for (int i = 0; i < SIDE * COLS && slice == from; i++) sums[i * OF_SLICE] = sum[i / COLS][i % COLS];
@@ -149,6 +149,6 @@ DEVICE void fma_product_by(const Panel<T>& a, const Panel<T>& b, i64 k, Put put)
 // Calls put(row, col, {neighbours}) for the tile's elements, some of them beyond its edges.
 template <bool ACROSS_A, bool ACROSS_B, class T, class Put>
 DEVICE void fma_product(const Panel<T>& a, const Panel<T>& b, i64 k, Put put) {
-    if (a.whole && b.whole && k % FMA_DEPTH == 0) fma_product_by<true, ACROSS_A, ACROSS_B>(a, b, k, put);
+    if (a.whole && b.whole && k % DEPTH == 0) fma_product_by<true, ACROSS_A, ACROSS_B>(a, b, k, put);
     else fma_product_by<false, ACROSS_A, ACROSS_B>(a, b, k, put);
 }

@@ -1,10 +1,11 @@
 // 128x128 tiles with multiply-adds, one group after the other where a tile has rows of several.
 // kmark: only dtype=f32
 // kmark: let SIDE = 8
-// kmark: let WIDE = 1
+// kmark: let COLS = 8
 // kmark: let DOWN = 16
 // kmark: let ACROSS = 16
 // kmark: let SLICES = 1
+// kmark: let DEPTH = 16
 // kmark: kernel grouped_fma grid=(count.cols>0?g*ceil(m,128):ceil(a.rows,128))*ceil(n,128) block=256 shared=2*16*(256*size+32)
 #include "product_fma.cuh"
 #include "product_groups.cuh"
