@@ -244,8 +244,6 @@ DEVICE void add_sums(float (&v)[PUT / 2], u8* workspace, const Work& work, int p
 // Threads that store a box together.
 constexpr int PUTTERS = SWAP ? 128 : 32;
 static_assert(!SWAP || sizeof(d_t) == 2, "only 16-bit results are turned");
-// One of them, always the same.
-DEVICE bool putter() { return (!SWAP || threadIdx.x / 32 % 4 == 0) && elected(); }
 DEVICE void putters_meet() {
     if constexpr (SWAP) named_barrier(threadIdx.x / 128, 128);
     else __syncwarp();
@@ -255,7 +253,7 @@ DEVICE void putters_meet() {
 // last is not known. With SWAP a buffer is the warpgroup's: its lines are rows of d, of which every warp has 16 columns.
 DEVICE u8* put_buffer(const ProductShared& s, int half, int c, bool all) {
     int warp = threadIdx.x / 32 % 4;
-    if (putter()) {
+    if ((!SWAP || threadIdx.x / 32 % 4 == 0) && elected()) {
         if (all) tma_wait_read<0>();
         else tma_wait_read<1>();
     }
@@ -286,7 +284,9 @@ template <class P> DEVICE void put_box(u8* buffer, int c, P put) {
     if (!DIRECT) fence_for_copies();
     putters_meet();
     if (DIRECT) put(buffer, put_col(c), SWAP ? 0 : threadIdx.x / 32 % 4 * 16);
-    else if (putter()) put(buffer, put_col(c), SWAP ? 0 : threadIdx.x / 32 % 4 * 16), tma_commit();
+    else if (!SWAP || threadIdx.x / 32 % 4 == 0) {
+        if (elected()) put(buffer, put_col(c), SWAP ? 0 : threadIdx.x / 32 % 4 * 16), tma_commit();
+    }
 }
 
 // A box from a buffer to the tensor, from `row` and `col` on, by the threads that store together: for rows that copies cannot store

@@ -34,15 +34,6 @@ DEVICE void barrier_wait(u64* barrier, int phase) {
                  ::"r"(shared_address(barrier)), "r"(phase) : "memory");
 }
 
-// True in one lane of a warp, always the same one; all lanes ask. The compiler knows that there is one only: around a copy by "lane 0"
-// it writes a loop over the lanes that may be there.
-DEVICE bool elected() {
-    u32 yes;
-    asm volatile("{\n.reg .pred yes;\nelect.sync _|yes, 0xffffffff;\nselp.u32 %0, 1, 0, yes;\n}" : "=r"(yes));
-    return yes;
-}
-DEVICE bool elected(int warp) { return threadIdx.x / 32 == warp && elected(); }
-
 // A place in a ring of stages: which one is next, and in which phase of its barriers.
 template <int STAGES> struct Ring {
     int stage, phase;

@@ -1,6 +1,7 @@
 // Copies of runs of bytes by the tensor memory accelerator, without a tensor map.
 #pragma once
 #include "hopper/barrier.cuh"
+#include "hopper/elect.cuh"
 
 // Begins to copy to this block's shared memory; the barrier counts the bytes. Addresses and sizes are multiples of 16.
 DEVICE void bulk_load(void* to, const void* from, int bytes, u64* barrier) {

@@ -2,6 +2,7 @@
 // copies; what lies outside the tensor is read as zero and is not written. Coordinates count elements, innermost first.
 #pragma once
 #include "hopper/barrier.cuh"
+#include "hopper/elect.cuh"
 
 // Early, once per map: its 128 bytes are fetched before the first copy needs them.
 DEVICE void tma_prefetch(const TensorMap& map) { asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory"); }
