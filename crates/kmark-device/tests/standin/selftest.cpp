@@ -52,8 +52,8 @@ static double seconds() {
 static vector<char> compile(const string& source, const char* arch, string* log = nullptr) {
     string device = here + "/../../src/cuda/device/", ops = here + "/../../../kmark-ops/src/device/";
     vector<string> all = {"#pragma once\n#define FACTOR (ONE + 0.0f)\n", read_file(device + "kmark.cuh")};
-    vector<const char*> names = {"extra/more.cuh",     "kmark.cuh",      "mma.cuh",         "cluster.cuh",
-                                 "hopper/barrier.cuh", "hopper/tma.cuh", "hopper/wgmma.cuh"},
+    vector<const char*> names = {"extra/more.cuh",     "kmark.cuh",        "mma.cuh",        "cluster.cuh",
+                                 "hopper/barrier.cuh", "hopper/elect.cuh", "hopper/tma.cuh", "hopper/wgmma.cuh"},
                         texts;
     for (size_t i = all.size(); i < names.size(); i++) all.push_back(read_file(ops + names[i]));
     for (const string& text : all) texts.push_back(text.c_str());
