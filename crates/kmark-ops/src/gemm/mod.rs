@@ -12,8 +12,9 @@
 //! to 17 % in fp8 with one scale at 512x4096x7168 and odd shapes. In fp8, `03_skinny` leads by 5 to 22 % for up to 32 rows (one of
 //! eight cases: 3 % behind) and by 31 % at 64x576x7168; with 64 rows and more weights it is 0 to 6 % behind with one scale, 14 to
 //! 18 % with block scales; with 128 rows 18 to 52 %. `01_fma` reaches 0.90 of cuBLASLt without TF32 at 2048x2048x2048 and
-//! 4096x4096x4096, 0.85 at 1000x1000x1000 and, no record kept, 0.82 at 3000x3000x3000 and 0.63 at 512x512x512; `02_wgmma` 1.02 to
-//! 1.19 of it with TF32 at five shapes and 0.72 with 64 rows (no record kept), which `05_small` takes since, unmeasured.
+//! 4096x4096x4096, 0.85 at 1000x1000x1000 and, no record kept, 0.82 at 3000x3000x3000 and 0.63 at 512x512x512 (before tiles of
+//! 64x32); `02_wgmma` 1.02 to 1.19 of it with TF32 at five shapes and 0.72 with 64 rows (no record kept), which `05_small` takes
+//! since, unmeasured. All rungs for Hopper are newer than these figures: copies are begun by an elected lane since.
 
 mod cpu;
 mod plain;
