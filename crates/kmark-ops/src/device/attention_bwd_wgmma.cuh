@@ -148,22 +148,19 @@ DEVICE void end_turn(u32* at) {
 
 DEVICE void query_side(const Args& a, const Maps& maps, const Room& room, Barriers& barriers, const Tile& tile) {
     int thread = threadIdx.x % 128;
-    const bool copies = __shfl_sync(~0u, threadIdx.x / 32, 0) == 8; // this warp; its lanes all know what is next
     auto number = [&](const Walk& at) { return (tile.b * (int)a.hq + at.head) * STEPS + at.step; };
     Walk at{tile.start, tile.kv_head * GROUP}, coming = at;
     int stage = 0, loaded = 0;
     auto copy_queries = [&] {
-        if (elected()) {
-            u64* full = barriers.full + stage;
-            u8 *q = room.q + stage * QUERY_BYTES, *dout = room.dout + stage * QUERY_BYTES;
-            barrier_expect(full, 2 * QUERY_BYTES + QUERIES * 8);
-            int first = coming.step * QUERIES;
-            #pragma unroll
-            for (int i = 0; i < PARTS; i++) tma_load(q + i * QUERY_PART, maps.q, full, 64 * i, first, coming.head, tile.b);
-            bulk_load(room.stats + stage * 2 * QUERIES, Step(a, number(coming)).stats, QUERIES * 8, full);
-            #pragma unroll
-            for (int i = 0; i < PARTS; i++) tma_load(dout + i * QUERY_PART, maps.dout, full, 64 * i, first, coming.head, tile.b);
-        }
+        u64* full = barriers.full + stage;
+        u8 *q = room.q + stage * QUERY_BYTES, *dout = room.dout + stage * QUERY_BYTES;
+        barrier_expect(full, 2 * QUERY_BYTES + QUERIES * 8);
+        int first = coming.step * QUERIES;
+        #pragma unroll
+        for (int i = 0; i < PARTS; i++) tma_load(q + i * QUERY_PART, maps.q, full, 64 * i, first, coming.head, tile.b);
+        bulk_load(room.stats + stage * 2 * QUERIES, Step(a, number(coming)).stats, QUERIES * 8, full);
+        #pragma unroll
+        for (int i = 0; i < PARTS; i++) tma_load(dout + i * QUERY_PART, maps.dout, full, 64 * i, first, coming.head, tile.b);
         coming.next(tile), loaded++;
         if (++stage == STAGES) stage = 0;
     };
@@ -172,13 +169,11 @@ DEVICE void query_side(const Args& a, const Maps& maps, const Room& room, Barrie
         for (int i = 0; i < PARTS; i++)
             tma_load(to + i * KEY_PART, map, &barriers.keys, 64 * i, tile.first, tile.kv_head, tile.b);
     };
-    if (copies) {
-        if (elected()) {
-            barrier_expect(&barriers.keys, 2 * KEY_BYTES);
-            copy_keys(room.k, maps.k);
-        }
+    if (thread == 0) {
+        barrier_expect(&barriers.keys, 2 * KEY_BYTES);
+        copy_keys(room.k, maps.k);
         if (tile.total > 0) copy_queries();
-        if (elected()) copy_keys(room.v, maps.v);
+        copy_keys(room.v, maps.v);
         while (loaded < min(STAGES, tile.total)) copy_queries();
     }
     barrier_wait(&barriers.keys, 0);
@@ -186,7 +181,7 @@ DEVICE void query_side(const Args& a, const Maps& maps, const Room& room, Barrie
     float dq[QUERIES / 2]; // dq^T: 64 columns of the head, a column for each query
     for (int n = 0; n < tile.total; n++, at.next(tile), ring.next()) {
         barrier_wait(barriers.ds_full + ring.stage, ring.phase);
-        if (copies && loaded < tile.total && __any_sync(~0u, barrier_test(barriers.ds_full + done.stage, done.phase))) {
+        if (thread == 0 && loaded < tile.total && barrier_test(barriers.ds_full + done.stage, done.phase)) {
             copy_queries();
             done.next();
         }
@@ -194,7 +189,6 @@ DEVICE void query_side(const Args& a, const Maps& maps, const Room& room, Barrie
         // Before the products: there are no registers to wait with their results.
         if (DETERMINISTIC) await_turn(Step(a, number(at)).turn, tile.turn(at.step));
         float* sums = Step(a, number(at)).dq + thread * 4;
-        asm volatile("" : "+l"(sums)); // else the compiler keeps a register for each place, and adds it to the step's each time
         #pragma unroll
         for (int part = 0; part < PARTS; part++) {
             u64 keys = across_k(room.k + part * KEY_PART, KEY_PART);
@@ -255,7 +249,7 @@ DEVICE void write_keys(const float (&sums)[HEAD / 2], float by, u8* room, const 
     }
     fence_for_copies();
     named_barrier(half + 1, 128);
-    if (!elected(half * 4)) return;
+    if (thread > 0) return;
     #pragma unroll
     for (int i = 0; i < PARTS; i++) tma_store(map, room + i * KEY_PART, 64 * i, tile.first + half * 64, tile.kv_head, tile.b);
     tma_commit();
@@ -347,8 +341,8 @@ DEVICE void key_side(const Maps& maps, const Room& room, Barriers& barriers, con
     write_keys(dv, 1.0f / GAIN, v, maps.dv, half, tile);
     wgmma_wait<0>();
     arrived(dk);
-    if (elected(half * 4)) tma_wait_read<0>();
+    if (thread == 0) tma_wait_read<0>();
     named_barrier(half + 1, 128);
     write_keys(dk, (float)logit_scale(D) / GAIN, v, maps.dk, half, tile);
-    if (elected(half * 4)) tma_wait<0>();
+    if (thread == 0) tma_wait<0>();
 }

@@ -4,22 +4,23 @@
 #include "hopper/send.cuh"
 #include "product_wgmma.cuh"
 
-static_assert(CLUSTER == 1 && BN % PUT == 0 && PUTS % SPLIT == 0, "parts finish as many columns as each other");
-constexpr int OWN = PUTS / SPLIT;             // puts that a part finishes
-constexpr int SENT = WG * OWN * PUT / 2 * 128; // sums that a part sends to another
-static_assert((SPLIT - 1) * SENT * 4 <= STAGES * STAGE_BYTES, "sums come to where operands were");
+static_assert(CLUSTER == 1 && WG == 1 && BN % PUT == 0 && PUTS % SPLIT == 0, "parts finish as many columns as each other");
+constexpr int OWN = PUTS / SPLIT;         // puts that a part finishes
+constexpr int SENT = OWN * PUT / 2 * 128; // sums that a part sends to another
+constexpr int OUT_BYTES = 2 * 4 * PUT_BYTES;
 
-// Sums lie by sender, warpgroup and register, those of four registers of a thread together.
-DEVICE float* sums_of(u8* stages, int sender, int receiver, int half) {
+// Where a part finds what others send: behind its buffers, so that nobody need wait before sending. Sums lie by sender and register,
+// those of four registers of a thread together.
+DEVICE float* sums_of(const ProductShared& s, int sender, int receiver) {
     int place = sender - (sender > receiver);
-    return (float*)stages + place * SENT + half * (SENT / WG) + threadIdx.x % 128 * 4;
+    return (float*)(s.out + OUT_BYTES) + place * SENT + threadIdx.x % 128 * 4;
 }
 
-DEVICE void send_parts(const float (&d)[BN / 2], u8* stages, u64* full, int part, int half) {
+DEVICE void send_parts(const float (&d)[BN / 2], const ProductShared& s, u64* full, int part) {
     #pragma unroll
     for (int to = 0; to < SPLIT; to++) {
         if (to == part) continue;
-        float* at = sums_of(stages, part, to, half);
+        float* at = sums_of(s, part, to);
         #pragma unroll
         for (int i = 0; i < OWN * PUT / 2; i += 4) {
             int from = to * OWN * PUT / 2 + i;
@@ -29,14 +30,14 @@ DEVICE void send_parts(const float (&d)[BN / 2], u8* stages, u64* full, int part
 }
 
 // What the parts make of put c, always in the same order: a result that two tiles compute has the same bits in both.
-DEVICE void add_parts(float (&v)[PUT / 2], u8* stages, int part, int half, int c) {
+DEVICE void add_parts(float (&v)[PUT / 2], const ProductShared& s, int part, int c) {
     #pragma unroll
     for (int i = 0; i < PUT / 2; i += 4) {
         Vec<float, 4> sum = {};
         #pragma unroll
         for (int from = 0; from < SPLIT; from++) {
             Vec<float, 4> more{{v[i], v[i + 1], v[i + 2], v[i + 3]}};
-            if (from != part) more = load<4>(sums_of(stages, from, part, half) + (c % OWN * PUT / 2 + i) * 128);
+            if (from != part) more = load<4>(sums_of(s, from, part) + (c % OWN * PUT / 2 + i) * 128);
             #pragma unroll
             for (int e = 0; e < 4; e++) sum.v[e] += more.v[e];
         }
@@ -47,11 +48,9 @@ DEVICE void add_parts(float (&v)[PUT / 2], u8* stages, int part, int half, int c
 
 template <class A> DEVICE void multiply_parts(const A& a, const Maps& maps) {
     extern __shared__ u8 raw[];
-    // Nobody reads operands of this tile any more, in any block; the sums of the others are there.
-    __shared__ u64 done, full;
+    __shared__ u64 full; // the sums of the others are there
     ProductShared s = product_shared(raw);
     if (threadIdx.x == 64) {
-        barrier_init(&done, WG * SPLIT);
         barrier_init(&full, 1);
         barrier_expect(&full, (SPLIT - 1) * SENT * 4);
         barrier_fence_init();
@@ -67,32 +66,26 @@ template <class A> DEVICE void multiply_parts(const A& a, const Maps& maps) {
     const Piece piece = work.piece_at(work.row, work.col, part, SPLIT, 0);
     int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
     if (group == 0) {
-        if (WG == 2) fewer_registers<40>();
         Ring<STAGES> ring{0, 1};
         if (elected(0)) produce(ring, s, maps, 0, piece);
         return;
     }
-    if (WG == 2) more_registers<232>();
     Ring<STAGES> ring{0, 0};
-    int half = group - 1, thread = threadIdx.x % 128;
     float d[BN / 2];
-    consume<0>(d, ring, s, half, piece, [](int) {});
-    named_barrier(half + 1, 128); // all its warps have waited for their products
-    if (thread < SPLIT) barrier_arrive_at(&done, thread);
-    barrier_wait(&done, 0);
-    send_parts(d, s.stages, &full, part, half);
+    consume<0>(d, ring, s, 0, piece, [](int) {});
+    send_parts(d, s, &full, part);
     barrier_wait(&full, 0);
-    int first = SWAP ? piece.row + half * 64 : piece.col;
+    int first = SWAP ? piece.row : piece.col;
     auto value = [&](float v, int r, int c) {
         int col = first + (SWAP ? r : c);
         return BIAS && col < a.n ? v + up(a.bias.ptr[col]) : v;
     };
-    auto add = [&](float (&v)[PUT / 2], int c) { add_parts(v, s.stages, part, half, c); };
+    auto add = [&](float (&v)[PUT / 2], int c) { add_parts(v, s, part, c); };
     auto put = [&](u8* from, int c, int r) {
-        int row = piece.row + half * 64 + r, col = piece.col + c;
+        int row = piece.row + r, col = piece.col + c;
         if constexpr (DIRECT) store_box(a.d, from, SWAP ? col : row, SWAP ? row : col);
         else tma_store(maps.d, from, SWAP ? row : col, SWAP ? col : row);
     };
-    put_tile(d, s, half, add, value, put, part * OWN, part * OWN + OWN);
+    put_tile(d, s, 0, add, value, put, part * OWN, part * OWN + OWN);
     if (elected()) tma_wait<0>();
 }
