@@ -1,6 +1,6 @@
 // A product of 16-bit operands, tile by tile, by the blocks of product_wgmma.cuh. A tile's results wait in registers and are stored
 // while the next one is multiplied (LATE). Where whole tiles would leave multiprocessors idle at the end, the last ones are cut
-// along k, and their parts exchange sums through memory.
+// along k, and their parts exchange sums through memory. The file says BAND, too (see Work).
 #pragma once
 #include "product_wgmma.cuh"
 
@@ -11,7 +11,7 @@ struct Place {
 template <class A> DEVICE void multiply_tiles(const A& a, const Maps& maps) {
     extern __shared__ u8 raw[];
     ProductShared s = product_shared(raw);
-    const Work work = product_begin(s, maps, [&] { return Work(SWAP ? a.n : a.m, SWAP ? a.m : a.n, a.k).now(); });
+    const Work work = product_begin(s, maps, [&] { return Work(SWAP ? a.n : a.m, SWAP ? a.m : a.n, a.k, true, BAND).now(); });
     int group = __shfl_sync(~0u, threadIdx.x / 128, 0); // one for the whole warp, and the compiler knows it
     if (group == 0) {
         if (WG == 2) fewer_registers<40>();

@@ -76,8 +76,9 @@ template <bool V> struct Bool { static constexpr bool value = V; };
 // if the caller wants it.
 struct Work {
     int rows, cols, steps, clusters, cluster, rank, last_row, last_col;
+    int band;     // rows of tiles that clusters which run together take side by side, so that what they read stays in the L2 cache
     int row, col; // of this cluster's first tile
-    __device__ Work(i64 m, i64 n, i64 k, bool any_column = true) {
+    __device__ Work(i64 m, i64 n, i64 k, bool any_column = true, int band = 8) : band(band) {
         rows = (int)((m + BM * CM - 1) / (BM * CM)), cols = (int)((n + BN * CN - 1) / (BN * CN)), steps = (int)((k + BK - 1) / BK);
         clusters = gridDim.x / CLUSTER, cluster = blockIdx.x / CLUSTER, rank = CLUSTER > 1 ? cluster_rank() : 0;
         last_row = m >= BM && (SPLIT == 1 || whole() == 0) ? (int)m - BM : 0x7fffffff;
@@ -92,11 +93,9 @@ struct Work {
     __device__ __forceinline__ int whole() const { return SPLIT > 1 ? rows * cols / clusters * clusters : rows * cols; }
     __device__ __forceinline__ int left() const { return rows * cols - whole(); }
 
-    // Clusters that run together take SIDE rows of tiles side by side, so that what they read stays in the L2 cache.
     __device__ __forceinline__ void place(int t, int& row, int& col) const {
-        constexpr int SIDE = 8;
-        int band = t / (SIDE * cols), side = min(SIDE, rows - band * SIDE), rest = t - band * SIDE * cols;
-        row = (band * SIDE + rest % side) * CM + rank / CN, col = rest / side * CN + rank % CN;
+        int above = t / (band * cols) * band, side = min(band, rows - above), rest = t - above * cols;
+        row = (above + rest % side) * CM + rank / CN, col = rest / side * CN + rank % CN;
     }
     __device__ __forceinline__ Piece piece_at(int r, int c, int part, int parts, int after) const {
         r = min(r * BM, last_row), c = min(c * BN, last_col);

@@ -58,6 +58,7 @@
 // kmark: let CN = SIDE(KIND)
 // kmark: let BN = WIDTH(SWAP,KIND)
 // kmark: let SPLIT = PARTS(SWAP,KIND,BN)
+// kmark: let BAND = 8
 // kmark: let ALL = TILES(SWAP,KIND,BN)
 // kmark: let USED = SPLIT==1?ceil(ALL,ceil(ALL,ONCE(KIND))):ALL>=ONCE(KIND)?ONCE(KIND):ALL*SPLIT
 // Registers are scarce where a bias comes by rows, or results are stored by threads.
