@@ -191,7 +191,7 @@ template <bool centred, int sums, int blocks, int stages> struct NormBwdCluster 
                 });
                 a.dx.row(row)[end] = dx.v[0];
             }
-            __syncwarp();
+            __syncwarp(); // all that was read has been needed for dx: no fence
             if (lane == 0) barrier_arrive(&s.empty[turn.stage()]);
             now = next, next = later;
         }
