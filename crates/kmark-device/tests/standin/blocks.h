@@ -55,7 +55,14 @@ struct Thread {
     std::vector<Product> products;
     std::vector<size_t> product_groups;
     unsigned cluster_phase = 0;
+    u64 fences = 0;          // between what it reads and writes itself and what copies do
     std::map<u64, u64> seen; // what it polled, and what stood there
+};
+
+// Who asked last for 16 bytes of shared memory by ldmatrix, and after how many fences.
+struct Asked {
+    const Thread* by = nullptr;
+    u64 fences = 0;
 };
 
 struct Cluster {
@@ -79,4 +86,5 @@ struct Block {
     Cluster* cluster = nullptr; // null: nothing runs here
     char* base;                 // shared address 0
     char* end;
+    std::vector<Asked> asked; // from `base` on
 };

@@ -163,7 +163,7 @@ public:
     // ---- Shared memory ----
 
     // An address as instructions have it: bytes from `base`; of another block of the cluster, its rank and one in front.
-    char* shared_at(u64 address, size_t bytes) {
+    char* shared_at(u64 address, size_t bytes, Block** owner = nullptr) {
         Block* of = at;
         if (unsigned rank = (unsigned)(address >> 24 & 0xff)) {
             if (rank > at->cluster->count) give_up(ILLEGAL_ADDRESS, "the cluster has no such block");
@@ -173,6 +173,21 @@ public:
         char* p = of->base + (address & 0xffffff);
         if (p + bytes > of->end) give_up(ILLEGAL_ADDRESS, "no address in shared memory");
         if ((uintptr_t)p % bytes_aligned(bytes)) give_up(MISALIGNED_ADDRESS);
+        if (owner) *owner = of;
+        return p;
+    }
+    // Where a copy of Hopper's will write: garbage from now on. A thread may still wait there for what it asked for by ldmatrix, though
+    // it has arrived at a barrier since, if no fence was between: nothing else here comes as late.
+    char* overwritten(u64 address, size_t bytes) {
+        Block* of;
+        char* p = shared_at(address, bytes, &of);
+        for (size_t i = (size_t)(p - of->base) / 16, end = i + bytes / 16; i < end; i++) {
+            Asked& a = of->asked[i];
+            if (a.by && a.by->fences == a.fences)
+                give_up(LAUNCH_FAILED, "a copy overwrites what a thread has asked for by ldmatrix, and no fence between");
+            a = Asked();
+        }
+        memset(p, GARBAGE, bytes);
         return p;
     }
     static size_t bytes_aligned(size_t bytes) { return bytes % 16 == 0 ? 16 : bytes & -bytes; }
@@ -288,6 +303,7 @@ private:
         memset(dynamic, GARBAGE, (size_t)(m.bss_end - dynamic));
         b.base = (char*)((uintptr_t)m.bss & ~(uintptr_t)1023);
         b.end = m.bss_end;
+        b.asked.assign((size_t)(b.end - b.base) / 16 + 1, Asked());
         b.live = count;
         b.at_barrier = b.ready_warps = b.polling_warps = 0;
         for (Named& n : b.named) n = Named();
@@ -523,6 +539,9 @@ public:
         unsigned lane = now->lane();
         if ((uintptr_t)row % 16 != 0) now->give_up(MISALIGNED_ADDRESS);
         warp.row_in[lane] = (void*)row;
+        Block& block = *now->at;
+        if (row >= block.base && row < block.end)
+            block.asked[(size_t)((const char*)row - block.base) / 16] = {&now->thread(), now->thread().fences};
         now->collect(op, ~0u);
         memcpy(r, warp.wide_out[lane], 16);
     }

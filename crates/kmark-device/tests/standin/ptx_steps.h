@@ -351,6 +351,7 @@ inline void arrive_when_copied(Runner& r, Frame& f) {
         b.settle();
     });
 }
+inline void fence_for_copies(Runner& r, Frame&) { r.thread().fences++; }
 inline void copy_run(Runner& r, Frame& f) { // cp.async.bulk, no tensor
     const auto& words = f.step->words;
     unsigned bytes = (unsigned)get(f, 2);
@@ -360,11 +361,10 @@ inline void copy_run(Runner& r, Frame& f) { // cp.async.bulk, no tensor
         return r.thread().stores.push_back([=] { memcpy(to, from, bytes); });
     }
     if (words[4] != "global") return unknown(r, f);
-    char* to = r.shared_at(place(f, 0), bytes);
+    char* to = r.overwritten(place(f, 0), bytes);
     const char* from = (const char*)place(f, 1);
     if ((u64)from % 16) r.give_up(MISALIGNED_ADDRESS);
     Barrier& b = barrier(r, place(f, 3));
-    memset(to, GARBAGE, bytes);
     r.do_later([=, &b] {
         memcpy(to, from, bytes);
         b.bring((int)bytes);
@@ -390,12 +390,11 @@ inline void copy_box(Runner& r, Frame& f) {
     u64 at = place(f, 2);
     std::vector<std::pair<char*, Barrier*>> to;
     if (!s.says("multicast::cluster"))
-        to.push_back({r.shared_at(address, bytes), &barrier(r, at)});
+        to.push_back({r.overwritten(address, bytes), &barrier(r, at)});
     else
         for (unsigned mask = (unsigned)get(f, 3), i = 0; mask >> i; i++)
             if (mask >> i & 1)
-                to.push_back({r.shared_at(r.in_block(address, i), bytes), &barrier(r, r.in_block(at, i))});
-    for (auto& one : to) memset(one.first, GARBAGE, bytes);
+                to.push_back({r.overwritten(r.in_block(address, i), bytes), &barrier(r, r.in_block(at, i))});
     r.do_later([=] {
         for (auto& one : to) {
             map.move(one.first, from, false);
@@ -512,6 +511,7 @@ inline const struct {
     {"elect.sync", elect},
     // What only says how soon something is seen or wanted, or who has how many registers: here all is seen at once.
     {"wgmma.fence.", nothing},
+    {"fence.proxy.async", fence_for_copies},
     {"fence.", nothing},
     {"membar.", nothing},
     {"prefetch.", nothing},

@@ -52,8 +52,9 @@ static double seconds() {
 static vector<char> compile(const string& source, const char* arch, string* log = nullptr) {
     string device = here + "/../../src/cuda/device/", ops = here + "/../../../kmark-ops/src/device/";
     vector<string> all = {"#pragma once\n#define FACTOR (ONE + 0.0f)\n", read_file(device + "kmark.cuh")};
-    vector<const char*> names = {"extra/more.cuh",     "kmark.cuh",        "mma.cuh",        "cluster.cuh",
-                                 "hopper/barrier.cuh", "hopper/elect.cuh", "hopper/tma.cuh", "hopper/wgmma.cuh"},
+    vector<const char*> names = {"extra/more.cuh",   "kmark.cuh",       "mma.cuh",
+                                 "cluster.cuh",      "hopper/bulk.cuh", "hopper/barrier.cuh",
+                                 "hopper/elect.cuh", "hopper/tma.cuh",  "hopper/wgmma.cuh"},
                         texts;
     for (size_t i = all.size(); i < names.size(); i++) all.push_back(read_file(ops + names[i]));
     for (const string& text : all) texts.push_back(text.c_str());
@@ -352,6 +353,7 @@ static void hopper() {
     cluster = {1};
     out[0] = out[1] = 0;
     CHECK(launch("last_first", {10}, {2}, 0, out) == 0 && wait() == 0 && out[1] == 20);
+    CHECK(launch("fenced", {2}, {64}, 0, buffer<u32>(128)) == 0 && wait() == 0);
     puts("clusters and blocks that wait for each other");
     for (int graph = 0; graph < 2; graph++) {
         for (int i = 0; i < 5; i++) out[i] = 0;
@@ -508,7 +510,7 @@ int main(int, char** argv) {
     }
     part(hopper);
     part([] { setenv("KMARK_STANDIN_ORDER", "reverse", 1), hopper(); });
-    for (const char* kernel : {"twice", "no_barrier"}) part([=] { sick(kernel, 719); });
+    for (const char* kernel : {"twice", "no_barrier", "no_fence"}) part([=] { sick(kernel, 719); });
     part([] { sick("unknown", 715); });
     puts("all passed");
 }

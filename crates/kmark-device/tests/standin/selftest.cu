@@ -145,6 +145,7 @@ KERNEL many_products(float* p) {
 #include "cluster.cuh"
 
 struct alignas(64) TensorMap { u64 words[16]; };
+#include "hopper/bulk.cuh"
 #include "hopper/tma.cuh"
 #include "hopper/wgmma.cuh"
 
@@ -232,6 +233,20 @@ KERNEL twice(u32*) {
     __syncthreads();
     if (threadIdx.x == 1) barrier_arrive(&barrier);
 }
+// A copy comes to where all threads have read.
+template <bool FENCE> DEVICE void overtake(const u32* from) {
+    __shared__ __align__(16) u8 tile[512];
+    __shared__ u64 there;
+    u32 read[4];
+    if (threadIdx.x == 0) barrier_init(&there, 1), barrier_expect(&there, 512);
+    ldmatrix4(read, tile + threadIdx.x % 32 * 16);
+    if (FENCE) fence_for_copies();
+    __syncthreads();
+    if (threadIdx.x == 0) bulk_load(tile, from, 512, &there);
+    barrier_wait(&there, 0);
+}
+KERNEL fenced(u32* from) { overtake<true>(from); }
+KERNEL no_fence(u32* from) { overtake<false>(from); }
 KERNEL no_barrier(u32*) {
     __shared__ u64 barrier;
     barrier_wait(&barrier, 0);

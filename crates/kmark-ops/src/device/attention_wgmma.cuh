@@ -301,7 +301,7 @@ template <class F> DEVICE void flash_consume(const FlashShared& s, int group, F 
         if (IN_REGISTERS) {
             #pragma unroll
             for (int i = 0; i < (IN_REGISTERS ? STEPS : 0); i++) query_columns(own[i], s.q + at * Q_BYTES, i);
-            fence_for_copies(); // loads may wait for shared memory, behind tensor cores, until the next copy has come
+            fence_for_copies();
             release_queries();
         }
         return id;

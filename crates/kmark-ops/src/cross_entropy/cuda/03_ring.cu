@@ -9,7 +9,6 @@
 // kmark: let GRID = min(m,BLOCKS*sms)
 // kmark: kernel loss_rows grid=GRID block=256 shared=STAGES*8*4096+128
 #include "hopper/bulk.cuh"
-#include "hopper/tma.cuh"
 #include "online.cuh"
 
 constexpr int V = lanes<x_t>, U = 8, CHUNK = 32 * U, WARPS = 8; // a chunk is what a warp holds: 4 KB
@@ -68,8 +67,8 @@ KERNEL __launch_bounds__(256) loss_rows(const __grid_constant__ Args a) {
             Pack<x_t, V> v[U];
 #pragma unroll
             for (int k = 0; k < U; k++) v[k] = ring[at.stage][k * 32 + lane];
-            fence_for_copies(); // not only asked for: it has been read
-            __syncwarp(); // by all lanes: the stage is free
+            fence_for_copies();
+            __syncwarp(); // all lanes have read: the stage is free
             ask(next, at.stage);
             next.advance();
             at.next();

@@ -34,6 +34,10 @@ DEVICE void barrier_wait(u64* barrier, int phase) {
                  ::"r"(shared_address(barrier)), "r"(phase) : "memory");
 }
 
+// What this thread wrote to shared memory is seen by copies and tensor cores. What it asked for there it has: loads may wait behind
+// tensor cores, and arriving at a barrier alone does not wait for them, so that a copy could overwrite what they are to read.
+DEVICE void fence_for_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
 // A place in a ring of stages: which one is next, and in which phase of its barriers.
 template <int STAGES> struct Ring {
     int stage, phase;

@@ -224,7 +224,7 @@ KERNEL __launch_bounds__(ALL_THREADS, PER_SM) nsa_shared(const __grid_constant__
             const u8* k = ring + at.stage * STAGE;
             if (__any_sync(~0u, max(limit[0], limit[1]) > 0)) state.meet(own, k, k + CHUNKS * CHUNK_BYTES, limit, scale);
         }
-        fence_for_copies(); // what was asked for has been read
+        fence_for_copies();
         __syncwarp();
         if (lane == 0) barrier_arrive(empty + at.stage);
     }
