@@ -1,20 +1,18 @@
 //! Product of two matrices in every orientation, with scales for 8-bit operands and a bias on request.
 //!
 //! The rungs on a GPU: `01_fma` for f32 and f64, `01_mma` for any other case, `02_wgmma` and `04_fp8` on Hopper where rows of a and
-//! b lie at multiples of 16 bytes, `05_small` there for small products, `06_parts` for long sums of few tiles (unmeasured),
-//! `03_skinny` for up to 128 rows of a. In TF32, `02_wgmma`, `05_small` and `06_parts` take layout nt, `01_mma` the others. On an
-//! H200 (evidence/h200/products) the better of cuBLASLt and DeepGEMM is ahead of them in 16 bits by 1 % as a geometric mean over 36
-//! products from 512 rows on (0.95 to 1.05 of its speed: behind at 1000x1000x1000, 8192x28672x4096, 512x7168x2048, ahead by 2 to 5
-//! % at 4096x4096x4096), by 1 % over 35 small and odd shapes (0.88 to 1.14: 512x1024x4096, 1000x2000x1000, 384x2048x2048 are the
-//! slowest), by 20 % at 600x5000x5000 with a across k (before tiles of any multiple of eight columns, which are unmeasured there),
-//! and behind by 1 % where up to 64 rows meet weights (0.96 to 1.11 of its speed) and by a factor of 1.9 to 9 where rows of d do
-//! not begin at multiples of 16 bytes (4100x4100x4104, 8192x50257x768); by 1 to 3 % in large fp8 products with block scales, by 7
-//! to 17 % in fp8 with one scale at 512x4096x7168 and odd shapes. In fp8, `03_skinny` leads by 5 to 22 % for up to 32 rows (one of
-//! eight cases: 3 % behind) and by 31 % at 64x576x7168; with 64 rows and more weights it is 0 to 6 % behind with one scale, 14 to
-//! 18 % with block scales; with 128 rows 18 to 52 %. `01_fma` reaches 0.90 of cuBLASLt without TF32 at 2048x2048x2048 and
-//! 4096x4096x4096, 0.85 at 1000x1000x1000 and, no record kept, 0.82 at 3000x3000x3000 and 0.63 at 512x512x512 (before tiles of
-//! 64x32); `02_wgmma` 1.02 to 1.19 of it with TF32 at five shapes and 0.72 with 64 rows (no record kept), which `05_small` takes
-//! since, unmeasured. All rungs for Hopper are newer than these figures: copies are begun by an elected lane since.
+//! b lie at multiples of 16 bytes, `05_small` there for small products, `06_parts` for long sums of few tiles, `03_skinny` for up
+//! to 128 rows of a. In TF32, `02_wgmma`, `05_small` and `06_parts` take layout nt, `01_mma` the others. On an H200
+//! (evidence/h200/products) the best of cuBLASLt, DeepGEMM and torch is as fast as they are in 16 bits: as a geometric mean over 39
+//! products from 512 rows on they have 0.995 of its speed (0.94 at 512x7168x2048 and 8192x8192x28672, 1.02 at 4096x4096x4096), over
+//! 107 small and odd shapes in all layouts 0.99 (0.83 to 1.23: behind at 600x600x5000, 512x512x4096, and where a lies across k and
+//! sizes are odd), with 1, 16 and 64 rows 1.01, 1.02 and 0.99; where rows of d do not begin at multiples of 16 bytes they have 1.9
+//! to 9 times its speed (4100x4100x4104, 8192x50257x768). `06_parts` leads by 23 % at 128x576x7168. In fp8 with one scale they have
+//! 1.02 of cuBLASLt's speed (0.93 with 64 rows; 0.83 to 0.93 at 512x4096x7168 and odd shapes), with block scales 0.97 of DeepGEMM's
+//! (0.95 to 0.99). In fp8, `03_skinny` leads by 5 to 22 % for up to 32 rows (one of eight cases: 3 % behind) and by 31 % at
+//! 64x576x7168; with 128 rows it is 18 to 52 % behind. `01_fma` reaches 0.90 of cuBLASLt without TF32 from 2048x2048x2048 on, 0.85 at
+//! 1000x1000x1000, 0.78 with 512 rows, 0.67 with 64 and, no record kept, 1.05 at 512x512x512; with TF32 the tensor cores have 1.02
+//! to 1.45 of its speed.
 
 mod cpu;
 mod plain;

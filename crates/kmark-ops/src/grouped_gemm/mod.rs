@@ -2,8 +2,9 @@
 //! other, padded, or each group in a slot of full size.
 //!
 //! The rungs on a GPU: `01_fma` for f32, `01_mma` for any other case, `02_wgmma` (16 bits) and `03_fp8` on Hopper where groups begin at
-//! multiples of 128 rows. On an H200 (evidence/h200/products) DeepGEMM and `02_wgmma` are even within 2 %, 4 % ragged; `03_fp8` is
-//! ahead by 2 to 12 % with groups of 1024 rows and contiguous ones of few, behind by 2 to 6 % else and by 10 to 15 % ragged.
+//! multiples of 128 rows. On an H200 (evidence/h200/products) the better of DeepGEMM and torch has 0.98 of their speed as a geometric
+//! mean; they are ahead by 8 to 14 % with groups of 1024 rows in fp8 and contiguous ones of few, behind by 2 to 3 % with 4 groups of
+//! 8192 rows in fp8 and by 2 % (16 bits) and 6 to 8 % (fp8) with ragged groups of up to 4096 rows.
 
 mod cpu;
 mod plain;
