@@ -40,7 +40,9 @@
 // kmark: let COST(S,K,W) = ROUNDS(S,K,W)+(TILES(S,K,W)%ONCE(K)>0)*TIME(S,K,W,TILES(S,K,W)%ONCE(K))+14*W+370*S
 // Columns by 64 cannot be shared by any number of blocks one below the other, nor rows that run across k by blocks side by side.
 // kmark: let SHARES(S,K,W) = (!BY_64(S)||ceil(W,64)%DOWN(K)==0)&&(SIDE(K)==1||!BY_64(!S))
-// kmark: let SUM(S,K,W) = SHARES(S,K,W)?COST(S,K,W):1000000000000
+// Columns by 64 cost a tenth more where tiles do not begin at multiples of them, and where four blocks share them.
+// kmark: let MORE(S,K,W) = BY_64(S)?10*(W%64>0)+10*(K==2):0
+// kmark: let SUM(S,K,W) = SHARES(S,K,W)?COST(S,K,W)*(100+MORE(S,K,W)):1000000000000000
 // kmark: let LEAST(S) = max(32,min(64,8*ceil(S?m:n,8)))
 // kmark: let WIDTH(S,K) = least(W,LEAST(S),DOWN(K)==4&&BY_64(S)?256:160,8,SUM(S,K,W))
 // kmark: let CHOICE = least(I,0,BYTES==4?4:9,1,SUM(I/5,I%5,WIDTH(I/5,I%5)))
