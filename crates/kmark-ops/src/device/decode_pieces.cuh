@@ -5,6 +5,7 @@
 // pair, at most) and PART (floats of a result).
 #pragma once
 #include "decode.cuh"
+#include "last.cuh"
 
 DEVICE int tiles_of(int keys) { return (keys + 15) / 16; }
 DEVICE int cost_of(int keys) { return tiles_of(keys) + OVERHEAD; }
@@ -80,20 +81,8 @@ DEVICE float* part_at(const Args& a, int part, bool begins) {
 // Behind the values: the maximum and the sum of each row.
 DEVICE float* stats_at(float* part, int row) { return part + ROWS * D + row * 2; }
 
-// The whole block, when it has put its part: whether all others had put theirs. The last one leaves the counter at zero.
-DEVICE bool last_of(const Args& a, const Piece& p) {
-    __shared__ int is_last;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        u32* counter = reinterpret_cast<u32*>(a.workspace) + p.from;
-        __threadfence();
-        is_last = atomicAdd(counter, 1u) == (u32)p.sharers() - 1;
-        if (is_last) *counter = 0;
-        __threadfence();
-    }
-    __syncthreads();
-    return is_last;
-}
+// The whole block, when it has put its part: whether all others had put theirs.
+DEVICE bool last_of(const Args& a, const Piece& p) { return last_of(reinterpret_cast<u32*>(a.workspace) + p.from, p.sharers()); }
 
 // A warp puts a row together: put(col, four values) for every fourth column, then end(top, sum).
 template <class Put, class End> DEVICE void combine_row(const Args& a, const Piece& p, int row, Put put, End end) {

@@ -11,8 +11,8 @@
 //! 1.02 of cuBLASLt's speed (0.93 with 64 rows; 0.83 to 0.93 at 512x4096x7168 and odd shapes), with block scales 0.97 of DeepGEMM's
 //! (0.95 to 0.99). In fp8, `03_skinny` leads by 5 to 22 % for up to 32 rows (one of eight cases: 3 % behind) and by 31 % at
 //! 64x576x7168; with 128 rows it is 18 to 52 % behind. `01_fma` reaches 0.90 of cuBLASLt without TF32 from 2048x2048x2048 on, 0.85 at
-//! 1000x1000x1000, 0.78 with 512 rows, 0.67 with 64 and, no record kept, 1.05 at 512x512x512; with TF32 the tensor cores have 1.02
-//! to 1.45 of its speed.
+//! 1000x1000x1000, 0.78 with 512 rows, 0.67 with 64 and, no record kept, 1.05 at 512x512x512 (all before it cut k where tiles are
+//! few, which is unmeasured); with TF32 the tensor cores have 1.02 to 1.45 of its speed.
 
 mod cpu;
 mod plain;

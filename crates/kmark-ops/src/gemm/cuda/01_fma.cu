@@ -1,11 +1,22 @@
-// Tiles of 128x256, or of 64x64 or 64x32 where those would leave multiprocessors idle, with multiply-adds: operands through shared
-// memory, the next step's under way.
+// Tiles of 128x256, 64x64 or 64x32 with multiply-adds: operands through shared memory, the next step's under way. Where tiles are too
+// few, each is multiplied in parts of k, and the block that comes last adds them up.
 // kmark: only dtype=f32,f64
 // kmark: let F64 = size==8
-// Tiles of 128x256 take eight times as long as those of 64x64, less a tenth.
-// kmark: let LARGE = !F64&&ceil(ceil(m,128)*ceil(n,256),sms)*80<=ceil(ceil(m,64)*ceil(n,64),sms)*11
-// Those of 64x32 read more for each product: by estimate they take six tenths of the time of 64x64.
-// kmark: let HALF = !F64&&!LARGE&&ceil(ceil(m,64)*ceil(n,32),sms)*6<ceil(ceil(m,64)*ceil(n,64),sms)*10
+//
+// What they cost, in clocks of an H200, taken from times without parts: tiles of 128x256 take a multiprocessor for themselves; of the
+// others two on one take less than one after the other. Parts are estimated: sums go to memory and come back, through the L2 cache
+// if there are not too many.
+// kmark: let MANY(R,C) = ceil(m,R)*ceil(n,C)
+// kmark: let MOVED(P) = MANY(128,256)*P*(MANY(128,256)*P<=2*sms?52:119)
+// kmark: let L_TIME(P) = ceil(MANY(128,256)*P,sms)*ceil(k,P)*347+(P>1)*(5000+MOVED(P))
+// kmark: let S_TIME(P) = (MANY(64,64)*P<=sms?85:ceil(MANY(64,64)*P,sms)*53)*ceil(k,P)+(P>1)*(4000+300*P)
+// kmark: let H_TIME = (MANY(64,32)<=sms?46:ceil(MANY(64,32),sms)*32)*k
+// kmark: let MOST = F64?1:max(1,min(8,k/64))
+// kmark: let L_PARTS = least(P,1,MOST,1,L_TIME(P))
+// kmark: let S_PARTS = least(P,1,MOST,1,S_TIME(P))
+// kmark: let LARGE = !F64&&L_TIME(L_PARTS)<=min(S_TIME(S_PARTS),H_TIME)
+// kmark: let HALF = !F64&&!LARGE&&H_TIME<S_TIME(S_PARTS)
+// kmark: let PARTS = LARGE?L_PARTS:HALF?1:S_PARTS
 // kmark: let SIDE = F64?4:8
 // kmark: let COLS = LARGE?16:HALF?4:SIDE
 // kmark: let DOWN = F64||LARGE?16:8
@@ -15,23 +26,52 @@
 // kmark: let ROWS = DOWN*SIDE
 // kmark: let WIDTH = ACROSS*COLS
 // kmark: let BLOCKS = LARGE?1:2
-// kmark: kernel gemm_fma grid=ceil(m,ROWS)*ceil(n,WIDTH) block=DOWN*ACROSS*SLICES shared=2*DEPTH*((ROWS+WIDTH)*size+32)
+// kmark: let TILES = MANY(ROWS,WIDTH)
+// A counter for each tile, then the parts' sums.
+// kmark: let COUNTERS = ceil(TILES,4)*16
+// kmark: workspace PARTS>1?COUNTERS+TILES*PARTS*ROWS*WIDTH*size:0 zeroed
+// kmark: kernel gemm_fma grid=TILES*PARTS block=DOWN*ACROSS*SLICES shared=2*DEPTH*((ROWS+WIDTH)*size+32)
+#include "last.cuh"
 #include "product_fma.cuh"
 
 constexpr bool ACROSS_A = LAYOUT == LAYOUT_tn || LAYOUT == LAYOUT_tt, ACROSS_B = LAYOUT == LAYOUT_nn || LAYOUT == LAYOUT_tn;
-constexpr int RUN = fma_run<a_t>;
+constexpr int RUN = fma_run<a_t>, SUMS = FMA_ROWS * FMA_COLS;
 
 KERNEL __launch_bounds__(FMA_THREADS, BLOCKS) gemm_fma(const __grid_constant__ Args a) {
-    TileAt tile(blockIdx.x, tiles(a.m, FMA_ROWS), tiles(a.n, FMA_COLS));
+    const u32 id = blockIdx.x % (u32)TILES, part = blockIdx.x / (u32)TILES;
+    TileAt tile(id, tiles(a.m, FMA_ROWS), tiles(a.n, FMA_COLS));
     i64 row = (i64)tile.row * FMA_ROWS, col = (i64)tile.col * FMA_COLS;
     Panel<a_t> rows = panel<ACROSS_A>(a.a, row, a.m, FMA_ROWS, RUN);
     Panel<b_t> cols = panel<ACROSS_B>(a.b, col, a.n, FMA_COLS, RUN);
     bool whole = a.d.aligned(RUN * sizeof(d_t));
-    fma_product<ACROSS_A, ACROSS_B>(rows, cols, a.k, [&](int r, int c, a_t (&v)[RUN]) {
+    auto put = [&](int r, int c, a_t (&v)[RUN]) {
         if (r >= rows.count) return;
         #pragma unroll
         for (int e = 0; BIAS && e < RUN; e++)
             if (c + e < cols.count) v[e] += up(a.bias.ptr[col + c + e]);
         put_run(a.d.row(row + r) + col + c, cols.count - c, whole, v);
-    });
+    };
+    if constexpr (PARTS == 1) {
+        fma_product<ACROSS_A, ACROSS_B>(rows, cols, a.k, put);
+    } else {
+        u32 steps = tiles(a.k, DEPTH);
+        i64 first = (i64)(steps * part / PARTS) * DEPTH, next = (i64)(steps * (part + 1) / PARTS) * DEPTH;
+        rows.at += ACROSS_A ? first * rows.pitch : first, cols.at += ACROSS_B ? first * cols.pitch : first;
+        a_t* sums = (a_t*)(a.workspace + COUNTERS) + (i64)id * PARTS * SUMS;
+        fma_product<ACROSS_A, ACROSS_B>(rows, cols, (next < a.k ? next : a.k) - first, [&](int r, int c, a_t (&v)[RUN]) {
+            put_run(sums + part * SUMS + r * FMA_COLS + c, RUN, true, v);
+        });
+        if (!last_of((u32*)a.workspace + id, PARTS)) return;
+        #pragma unroll 1
+        for (int i = threadIdx.x * RUN; i < SUMS; i += FMA_THREADS * RUN) {
+            a_t v[RUN] = {};
+            #pragma unroll
+            for (int p = 0; p < PARTS; p++) {
+                Vec<a_t, RUN> more = load<RUN>(sums + p * SUMS + i);
+                #pragma unroll
+                for (int e = 0; e < RUN; e++) v[e] += more.v[e];
+            }
+            put(i / FMA_COLS, i % FMA_COLS, v);
+        }
+    }
 }
