@@ -16,9 +16,6 @@ constexpr bool ACROSS_ROWS = SWAP ? ACROSS_B : ACROSS_A, ACROSS_COLS = SWAP ? AC
 // Vectors across k come by 64, more than a tile's columns if they must.
 constexpr int B_HELD = ACROSS_COLS ? (BN + 63) / 64 * 64 : BN;
 constexpr int A_BYTES = BM * 128, B_BYTES = B_HELD * 128, STAGE_BYTES = A_BYTES + B_BYTES;
-// Vectors of either operand that a block copies for all that need them. Where they lie decides how lines are swizzled, not where a
-// box begins: it need not be a multiple of 1024 bytes.
-constexpr int A_SHARE = BM / CN, B_SHARE = B_HELD / CM;
 constexpr int PUT_LINE = PUT * sizeof(d_t), PUT_BYTES = 16 * PUT_LINE;
 
 // Where a copy that swizzles lines of PUT_LINE bytes wants 16-byte piece `piece` of row r.
@@ -116,13 +113,16 @@ struct Work {
     }
 };
 
-// ROWS vectors of an operand from `first` on, BK of k from `k` on. Where rows run across k, boxes hold 64 vectors.
-template <bool ACROSS, int ROWS, bool TO_ALL> DEVICE void copy_vectors(u8* to, const TensorMap& map, u64* barrier, int first, int k, u16 blocks) {
-    constexpr int BOX = ACROSS ? 64 : ROWS;
+// Share `part` of SHARES of what a stage holds of an operand: ROWS vectors from `first` on, BK of k from `k` on. Of vectors along k each
+// block that shares copies some; of those across k, which lie in boxes of 64, some elements of all.
+template <bool ACROSS, int ROWS, int SHARES>
+DEVICE void copy_share(u8* to, const TensorMap& map, u64* barrier, int first, int k, int part, u16 blocks) {
+    constexpr int MINE = (ACROSS ? BK : ROWS) / SHARES;
+    to += part * MINE * 128;
     #pragma unroll
-    for (int i = 0; i < ROWS; i += BOX) {
-        int x = ACROSS ? first + i : k, y = ACROSS ? k : first + i;
-        if (TO_ALL) tma_load_to_all(to + i * 128, map, barrier, x, y, blocks);
+    for (int i = 0; i < (ACROSS ? ROWS : 1); i += 64) {
+        int x = ACROSS ? first + i : k, y = (ACROSS ? k : first) + part * MINE;
+        if (SHARES > 1) tma_load_to_all(to + i * 128, map, barrier, x, y, blocks);
         else tma_load(to + i * 128, map, barrier, x, y);
     }
 }
@@ -134,11 +134,10 @@ DEVICE void produce(Ring<STAGES>& ring, const ProductShared& s, const Maps& maps
         u8 *a = s.stages + ring.stage * STAGE_BYTES, *b = a + A_BYTES;
         u64* full = s.full + ring.stage;
         barrier_wait(s.empty + ring.stage, ring.phase);
-        barrier_expect(full, (A_SHARE * CN + B_SHARE * CM) * 128);
-        int part_a = rank % CN * A_SHARE, part_b = rank / CN * B_SHARE;
+        barrier_expect(full, STAGE_BYTES);
         u16 beside = ((1 << CN) - 1) << (rank / CN * CN), below = BELOW << (rank % CN);
-        copy_vectors<ACROSS_ROWS, A_SHARE, (CN > 1)>(a + part_a * 128, SWAP ? maps.b : maps.a, full, piece.row + part_a, k * BK, beside);
-        copy_vectors<ACROSS_COLS, B_SHARE, (CM > 1)>(b + part_b * 128, SWAP ? maps.a : maps.b, full, piece.b_first + part_b, k * BK, below);
+        copy_share<ACROSS_ROWS, BM, CN>(a, SWAP ? maps.b : maps.a, full, piece.row, k * BK, rank % CN, beside);
+        copy_share<ACROSS_COLS, B_HELD, CM>(b, SWAP ? maps.a : maps.b, full, piece.b_first, k * BK, rank / CN, below);
         ring.next();
     }
 }

@@ -46,10 +46,10 @@
 // kmark: let COST(S,K,W) = ROUNDS(S,K,W)+(REST(S,K,W)>0)*(CUT(S,K,W,PARTS(S,K,W))+PUT_TIME)+16*W
 // Parts of a tile store in boxes that divide its width: narrow ones cost a twentieth. Tiles of less than 256 columns read more for
 // the same work, and where power is the limit that costs clocks; of less than 128, one after the other, a tenth more than MULTIPLY
-// says. Side by side, tiles that are not swapped cost more than that, and so do narrow ones by fours; why is not known.
-// kmark: let MORE(S,K,W) = 5*(PARTS(S,K,W)>1&&W%64>0)+3*(W<256&&TILES(S,K,W)>=2*ONCE(K))+10*(W<128&&TILES(S,K,W)>=2*ONCE(K))+(K>1&&W%16>0)+3*(!S&&K==1)+15*(K>1&&W<80)+2*(S||K>0)
-// kmark: let SHARES(S,K,W) = !BY_64(S)||ceil(W,64)%DOWN(K)==0
-// kmark: let SUM(S,K,W) = SHARES(S,K,W)?COST(S,K,W)*(100+MORE(S,K,W)):1000000000000000
+// says. Columns by 64 cost more where tiles do not begin at multiples of them. Side by side, tiles that are not swapped cost more than
+// that, and so do narrow ones by fours; why is not known.
+// kmark: let MORE(S,K,W) = 5*(PARTS(S,K,W)>1&&W%64>0)+3*(W<256&&TILES(S,K,W)>=2*ONCE(K))+10*(W<128&&TILES(S,K,W)>=2*ONCE(K))+(K>1&&W%16>0)+3*(!S&&K==1)+15*(K>1&&W<80)+2*(S||K>0)+4*(BY_64(S)&&W%64>0)
+// kmark: let SUM(S,K,W) = COST(S,K,W)*(100+MORE(S,K,W))
 // kmark: let WIDTH(S,K) = least(W,64,256,8,SUM(S,K,W))
 // kmark: let CHOICE = least(I,0,BYTES==4?3:7,1,SUM(I/4,I%4,WIDTH(I/4,I%4)))
 // kmark: let SWAP = CHOICE/4
@@ -67,8 +67,8 @@
 // kmark: let PUT = min(128/BYTES,SPLIT==1||BN%64==0?64:BN%32==0?32:16)
 // kmark: let STAGE = (128+HELD(SWAP,BN))*128
 // kmark: let STAGES = min(8,(max_shared-33*1024-512)/STAGE)
-// kmark: map a = a box=ACROSS_A?64:BK,ACROSS_A?BK:SWAP?BN/CM:128/CN swizzle=128
-// kmark: map b = b box=ACROSS_B?64:BK,ACROSS_B?BK:SWAP?128/CN:BN/CM swizzle=128
+// kmark: map a = a box=ACROSS_A?64:BK,(ACROSS_A?BK:SWAP?BN:128)/(SWAP?CM:CN) swizzle=128
+// kmark: map b = b box=ACROSS_B?64:BK,(ACROSS_B?BK:SWAP?128:BN)/(SWAP?CN:CM) swizzle=128
 // kmark: map d = d box=SWAP?64:PUT,SWAP?PUT:16 dims=DIRECT?64:n,DIRECT?1:m strides=DIRECT?64:d.pitch swizzle=SWAP?128:PUT*BYTES
 // kmark: workspace SPLIT>1?USED*CM*CN*2*(SPLIT*4+BN*256):0 zeroed
 // kmark: kernel gemm_wgmma grid=USED*CM*CN block=384 cluster=CM*CN shared=STAGES*STAGE+33*1024

@@ -38,13 +38,11 @@
 // kmark: let TIME(S,K,W,C) = STEPS*STEP(CACHE(S,K,W,C),MULTIPLY(K,W))+(BYTES==4?3200:DIRECT?1700:0)
 // kmark: let ROUNDS(S,K,W) = TILES(S,K,W)/ONCE(K)*TIME(S,K,W,ONCE(K))
 // kmark: let COST(S,K,W) = ROUNDS(S,K,W)+(TILES(S,K,W)%ONCE(K)>0)*TIME(S,K,W,TILES(S,K,W)%ONCE(K))+14*W+370*S
-// Columns by 64 cannot be shared by any number of blocks one below the other, nor rows that run across k by blocks side by side.
-// kmark: let SHARES(S,K,W) = (!BY_64(S)||ceil(W,64)%DOWN(K)==0)&&(SIDE(K)==1||!BY_64(!S))
-// Columns by 64 cost a tenth more where tiles do not begin at multiples of them, and where four blocks share them.
-// kmark: let MORE(S,K,W) = BY_64(S)?10*(W%64>0)+10*(K==2):0
-// kmark: let SUM(S,K,W) = SHARES(S,K,W)?COST(S,K,W)*(100+MORE(S,K,W)):1000000000000000
+// Columns by 64 cost a tenth more where tiles do not begin at multiples of them, rows across k a fifth where blocks share them.
+// kmark: let MORE(S,K,W) = 10*(BY_64(S)&&W%64>0)+20*(BY_64(!S)&&SIDE(K)>1)
+// kmark: let SUM(S,K,W) = COST(S,K,W)*(100+MORE(S,K,W))
 // kmark: let LEAST(S) = max(32,min(64,8*ceil(S?m:n,8)))
-// kmark: let WIDTH(S,K) = least(W,LEAST(S),DOWN(K)==4&&BY_64(S)?256:160,8,SUM(S,K,W))
+// kmark: let WIDTH(S,K) = least(W,LEAST(S),160,8,SUM(S,K,W))
 // kmark: let CHOICE = least(I,0,BYTES==4?4:9,1,SUM(I/5,I%5,WIDTH(I/5,I%5)))
 // kmark: let SWAP = CHOICE/5
 // kmark: let CM = DOWN(CHOICE%5)
@@ -61,8 +59,8 @@
 // kmark: let PUT = BYTES==4||BN<64?32:64
 // kmark: let STAGE = (64+HELD(SWAP,BN))*128
 // kmark: let STAGES = min(14,(max_shared-17*1024-512)/STAGE)
-// kmark: map a = a box=ACROSS_A?64:BK,ACROSS_A?BK:SWAP?BN/CM:64/CN swizzle=128
-// kmark: map b = b box=ACROSS_B?64:BK,ACROSS_B?BK:SWAP?64/CN:BN/CM swizzle=128
+// kmark: map a = a box=ACROSS_A?64:BK,(ACROSS_A?BK:SWAP?BN:64)/(SWAP?CM:CN) swizzle=128
+// kmark: map b = b box=ACROSS_B?64:BK,(ACROSS_B?BK:SWAP?64:BN)/(SWAP?CN:CM) swizzle=128
 // kmark: map d = d box=SWAP?64:PUT,SWAP?PUT:16 dims=DIRECT?64:n,DIRECT?1:m strides=DIRECT?64:d.pitch swizzle=SWAP?128:PUT*BYTES
 // kmark: kernel gemm_small grid=USED*CM*CN block=256 cluster=CM*CN shared=STAGES*STAGE+17*1024
 #include "product_tiles.cuh"
