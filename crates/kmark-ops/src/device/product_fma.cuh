@@ -135,13 +135,16 @@ DEVICE void fma_product_by(const Panel<T>& a, const Panel<T>& b, i64 k, Put put)
         }
         if (slice > 0) return;
     }
+    // Sums that go to memory as they are get neighbouring registers, and many multiply-adds three of a bank, which takes a clock more.
+    // Of what is multiplied by something that the compiler does not know to be one, any may be anywhere.
+    const T one = k > 0 ? T(1) : T(0);
     #pragma unroll
     for (int i = 0; i < SIDE; i++)
         #pragma unroll
         for (int p = 0; p < COLS / RUN; p++) {
             T v[RUN];
             #pragma unroll
-            for (int e = 0; e < RUN; e++) v[e] = sum[i][p * RUN + e];
+            for (int e = 0; e < RUN; e++) v[e] = sum[i][p * RUN + e] * one;
             put(row + i / RUN * DOWN * RUN + i % RUN, col + p * ACROSS * RUN, v);
         }
 }
