@@ -9,6 +9,7 @@ import importlib
 import importlib.util
 import inspect
 import json
+import os
 import pathlib
 import pkgutil
 import sys
@@ -75,8 +76,11 @@ class Case:
         self.build_ns = (self.build_ns or 0) + time.perf_counter_ns() - start
 
     @contextmanager
-    def tuning(self) -> Iterator[None]:
-        """What happens inside is choosing among variants by timing them."""
+    def tuning(self, alone: bool = False) -> Iterator[None]:
+        """What happens inside is choosing among variants by timing them. `alone`: never while other processes compile
+        ahead of a run, because the library compiles by several processes anyway, and times between."""
+        if alone and os.environ.get("KMARK_AHEAD"):
+            raise Unsupported("it chooses by timing, when its turn comes")
         start = time.perf_counter_ns()
         yield
         self.tune_ns = (self.tune_ns or 0) + time.perf_counter_ns() - start

@@ -97,6 +97,20 @@ class Registering(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "no tensor, axis or attribute z"):
             registry.adapter_of(needs, "rmsnorm", "f", "numpy").bind(case, t)
 
+    def test_what_must_be_alone_to_choose_waits_for_its_turn(self) -> None:
+        text = '{"id": "", "op": "gemm", "dtype": "f32", "axes": {"m": 2}, "attrs": {}, "seed": 1}'
+        case = registry.Case(text, "cuda")
+        with mock.patch.dict("os.environ", KMARK_AHEAD="1"):
+            with case.tuning():
+                pass
+            self.assertIsNotNone(case.tune_ns)
+            with self.assertRaisesRegex(registry.Unsupported, "when its turn comes"), case.tuning(alone=True):
+                self.fail("it chooses beside others")
+        before = case.tune_ns
+        with case.tuning(alone=True):
+            pass
+        self.assertGreater(case.tune_ns or 0, before or 0)
+
     def test_rows_that_are_no_vectors_are_refused(self) -> None:
         from kmark.impls._rows import row_in_vectors
 

@@ -50,6 +50,8 @@ pub struct Workers {
     pub lost: Option<String>,
     /// Where what they print goes, beside the records of failures.
     pub log: Option<Arc<Log>>,
+    /// What Python libraries find in their environment, besides what they always do.
+    pub variables: Vec<(&'static str, String)>,
     /// Where workers and who judges for them leave tensors for each other; none if no op of a user's is run.
     shelf: Option<Shelf>,
     pub start_time: Duration,
@@ -77,6 +79,7 @@ impl Workers {
             absent: HashMap::new(),
             lost: None,
             log: None,
+            variables: Vec::new(),
             shelf: None,
             start_time: Duration::ZERO,
             busy: Duration::ZERO,
@@ -190,7 +193,7 @@ impl Workers {
     fn greet(&self, family: &str, calibrate: bool) -> Result<(Worker, Hello)> {
         let judges = own::is_judge(family);
         let device = if judges { Choice::Cpu } else { self.device };
-        let mut worker = Worker::spawn(family, device, self.log.clone())?;
+        let mut worker = Worker::spawn(family, device, self.log.clone(), &self.variables)?;
         let limits = Limits { time: Duration::from_secs(60), memory: u64::MAX };
         let own = kmark_core::own::known().into_iter().cloned().collect();
         let shelf = self.shelf.as_ref().filter(|_| !judges);
@@ -261,14 +264,16 @@ struct Worker {
 }
 
 impl Worker {
-    fn spawn(family: &str, device: Choice, file: Option<Arc<Log>>) -> Result<Worker> {
+    fn spawn(family: &str, device: Choice, file: Option<Arc<Log>>, variables: &[(&str, String)]) -> Result<Worker> {
         let failed = |what: &str, e: &dyn std::fmt::Display| Error::own(format!("cannot {what}: {e}"));
         let key = Key::draw().map_err(|e| failed("draw a key", &e))?;
         let (requests_rx, mut requests) = std::io::pipe().map_err(|e| failed("make a pipe", &e))?;
         requests.write_all(key.line().as_bytes()).map_err(|e| failed("write to a pipe", &e))?;
         let (replies, replies_tx) = std::io::pipe().map_err(|e| failed("make a pipe", &e))?;
         let mut command = if python::runs(family) {
-            python::worker(family, device)?
+            let mut library = python::worker(family, device)?;
+            library.envs(variables.iter().map(|(name, value)| (name, value)));
+            library
         } else {
             let mut own = Command::new(std::env::current_exe().map_err(|e| failed("find this program", &e))?);
             own.args(["worker", family, "--device", &device.word()]);

@@ -16,6 +16,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Instant;
 
+/// How many processes or threads a library compiles with, as torch.compile, Quack and whoever runs ninja call it.
+const COMPILERS: [&str; 3] = ["TORCHINDUCTOR_COMPILE_THREADS", "QUACK_COMPILE_WORKERS", "MAX_JOBS"];
+/// Tells a library's process that others compile beside it: what must be timed is not chosen now.
+const AHEAD: &str = "KMARK_AHEAD";
+
+/// Jobs share the cores, of which each would take all. What somebody has set stays.
+fn variables(jobs: usize) -> Vec<(&'static str, String)> {
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let unset = COMPILERS.into_iter().filter(|name| std::env::var_os(name).is_none());
+    unset.map(|name| (name, (cores / jobs).max(1).to_string())).chain([(AHEAD, "1".to_string())]).collect()
+}
+
 struct Work<'a> {
     planned: &'a Planned,
     impl_name: &'a str,
@@ -81,9 +93,9 @@ pub fn compile(lanes: &Lanes, jobs: usize) -> Phases {
                 let (mut mine, mut workers) = (job % libraries, None);
                 while let Some(w) = shares.take(&mut mine) {
                     lanes.progress().now(&format!("compiling {}: {}", w.library, w.planned.case.id));
-                    let (library, workers) = workers.get_or_insert_with(|| (w.library.clone(), fresh(lanes, at)));
+                    let (library, workers) = workers.get_or_insert_with(|| (w.library.clone(), fresh(lanes, at, jobs)));
                     if *library != w.library {
-                        (*library, *workers) = (w.library.clone(), fresh(lanes, at));
+                        (*library, *workers) = (w.library.clone(), fresh(lanes, at, jobs));
                     }
                     if !one(lanes, &w, workers, room) {
                         failed.fetch_add(1, Ordering::Relaxed);
@@ -102,8 +114,9 @@ pub fn compile(lanes: &Lanes, jobs: usize) -> Phases {
     Phases { prepare_ns: took.as_nanos() as u64, ..Phases::default() }
 }
 
-fn fresh(lanes: &Lanes, at: usize) -> Workers {
+fn fresh(lanes: &Lanes, at: usize, jobs: usize) -> Workers {
     let mut workers = Workers::new(lanes.plan.devices[at], false);
+    workers.variables = variables(jobs);
     workers.log = Some(Arc::clone(&lanes.log));
     workers
 }
