@@ -5,7 +5,7 @@
 //
 // What they cost, in clocks of an H200: tiles of 128x256 take a multiprocessor for themselves, two of the others one in less time than
 // one after the other (PAIRED: what a k of T tiles takes). Parts leave their sums in memory. Fitted to 234 times of 18 shapes: 3 % off in
-// the mean; what it chooses is the fastest of each.
+// the mean; what it chooses is the fastest of each. Sums were not yet kept out of each other's banks (product_fma.cuh) then.
 // kmark: let MANY(R,C) = ceil(m,R)*ceil(n,C)
 // kmark: let PAIRED(T,ONE,TWO) = T/(2*sms)*TWO+(T%(2*sms)==0?0:T%(2*sms)<=sms?ONE:TWO)
 // kmark: let L_TIME(P) = 13500+ceil(MANY(128,256)*P,sms)*ceil(k,P)*(P>1?413:370)+(P>1)*(15000+147*P*MANY(128,256))
