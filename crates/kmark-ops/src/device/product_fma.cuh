@@ -8,9 +8,15 @@
 constexpr int OF_SLICE = DOWN * ACROSS, FMA_THREADS = OF_SLICE * SLICES;
 // Longer loops do not fit where instructions are kept, and slices have fewer registers.
 #if __CUDA_ARCH__ >= 1200
-constexpr int UNROLLED = SLICES > 1 && COLS > 4 ? 1 : 8;
+constexpr int UNROLLED = SLICES > 1 ? 1 : 4;
 #else
-constexpr int UNROLLED = SLICES > 1 && COLS > 4 ? 2 : 8;
+constexpr int UNROLLED = SLICES > 1 ? 2 : 4;
+#endif
+// Blocks on a multiprocessor at once: for GPUs before Hopper the compiler needs a few registers more.
+#if __CUDA_ARCH__ >= 900
+constexpr int RESIDENT = BLOCKS;
+#else
+constexpr int RESIDENT = BLOCKS > 5 ? 5 : BLOCKS;
 #endif
 constexpr int FMA_ROWS = DOWN * SIDE, FMA_COLS = ACROSS * COLS;
 template <class T> constexpr int fma_run = 16 / sizeof(T); // elements moved at once
@@ -33,17 +39,20 @@ template <class T, int TILE, bool TURNED> struct FmaFeed {
     static __device__ int row() { return threadIdx.x / RUNS; }
     static __device__ int col() { return threadIdx.x % RUNS * RUN; }
 
-    __device__ FmaFeed(const Panel<T>& p, int k)
-        : pitch(p.pitch), rows((TURNED ? k : p.count) - row()), cols((TURNED ? p.count : k) - col()), whole(p.whole) {
+    // The first step has `first` of the inner dimension, all others DEPTH.
+    __device__ FmaFeed(const Panel<T>& p, int first)
+        : pitch(p.pitch), rows((TURNED ? first : p.count) - row()), cols((TURNED ? p.count : first) - col()), whole(p.whole) {
         #pragma unroll
         for (int i = 0; i < COUNT; i++) {
             int r = row() + i * STEP, c = col();
             next[i] = p.at + (TURNED ? r : min(r, p.count - 1)) * p.pitch + (TURNED && c >= p.count ? 0 : c);
         }
+        fetch<false>(first);
+        (TURNED ? rows : cols) += DEPTH - first;
     }
 
-    // Loads the next DEPTH of the inner dimension; zeros where there is nothing. ALL: there is everything, in whole runs.
-    template <bool ALL> __device__ void fetch() {
+    // Loads the next `depth` of the inner dimension; zeros where there is nothing. ALL: there is everything, in whole runs.
+    template <bool ALL> __device__ void fetch(int depth) {
         #pragma unroll
         for (int i = 0; i < COUNT; i++) {
             int left = ALL ? RUN : i * STEP < rows ? cols : 0;
@@ -56,9 +65,8 @@ template <class T, int TILE, bool TURNED> struct FmaFeed {
                 #pragma unroll
                 for (int e = 0; e < RUN; e++) held[i][e] = e < left ? next[i][e] : T(0);
             }
-            next[i] += TURNED ? DEPTH * pitch : DEPTH;
+            next[i] += TURNED ? depth * pitch : depth;
         }
-        (TURNED ? rows : cols) -= DEPTH;
     }
 
     __device__ void settle(FmaPanel<T, TILE>& panel) const {
@@ -74,7 +82,10 @@ template <class T, int TILE, bool TURNED> struct FmaFeed {
 DEVICE float multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
 DEVICE double multiply_add(double a, double b, double c) { return fma(a, b, c); }
 
-// ALL: of every step and vector there is everything, in whole runs, and nobody need ask.
+// Operands of one k, as a thread has them.
+template <class T> struct Fragment { T a[SIDE], b[COLS]; };
+
+// ALL: after the first step there is everything, in whole runs, and nobody need ask.
 template <bool ALL, bool ACROSS_A, bool ACROSS_B, class T, class Put>
 DEVICE void fma_product_by(const Panel<T>& a, const Panel<T>& b, i64 k, Put put) {
     constexpr int RUN = fma_run<T>, EACH = DEPTH / SLICES;
@@ -86,40 +97,66 @@ DEVICE void fma_product_by(const Panel<T>& a, const Panel<T>& b, i64 k, Put put)
     int slice = threadIdx.x / OF_SLICE, warp = threadIdx.x % OF_SLICE / 32, lane = threadIdx.x % 32;
     int row = (warp / WARPS_ACROSS * 4 + lane / 8) * RUN, col = (warp % WARPS_ACROSS * 8 + lane % 8) * RUN;
 
-    FmaFeed<T, FMA_ROWS, ACROSS_A> feed_a(a, (int)k);
-    FmaFeed<T, FMA_COLS, ACROSS_B> feed_b(b, (int)k);
+    const int depths = (int)tiles(k, DEPTH), first = (int)k - (depths - 1) * DEPTH;
+    FmaFeed<T, FMA_ROWS, ACROSS_A> feed_a(a, first);
+    FmaFeed<T, FMA_COLS, ACROSS_B> feed_b(b, first);
     T sum[SIDE][COLS] = {};
-    feed_a.template fetch<ALL>(), feed_b.template fetch<ALL>();
+    auto read = [&](Fragment<T>& to, int stage, int x) {
+        #pragma unroll
+        for (int p = 0; p < SIDE; p += RUN) {
+            Vec<T, RUN> r = load<RUN>(&of_a[stage][slice * EACH + x][row + p * DOWN]);
+            #pragma unroll
+            for (int e = 0; e < RUN; e++) to.a[p + e] = r.v[e];
+        }
+        #pragma unroll
+        for (int p = 0; p < COLS; p += RUN) {
+            Vec<T, RUN> r = load<RUN>(&of_b[stage][slice * EACH + x][col + p * ACROSS]);
+            #pragma unroll
+            for (int e = 0; e < RUN; e++) to.b[p + e] = r.v[e];
+        }
+    };
+    // Registers lie in two banks, and a multiply-add that reads two of one bank takes a clock more. Down one column and up the next one of
+    // the two operands is always the one that the multiply-add before had, which is not read again; the compiler puts sums into the other
+    // bank than the rows of a. From row to row without turning, an eighth of the multiply-adds read three.
+    auto multiply = [&](const Fragment<T>& of) {
+        #pragma unroll
+        for (int j = 0; j < COLS; j++)
+            #pragma unroll
+            for (int s = 0; s < SIDE; s++) {
+                const int i = j % 2 ? SIDE - 1 - s : s;
+                sum[i][j] = multiply_add(of.a[i], of.b[j], sum[i][j]);
+            }
+    };
     feed_a.settle(of_a[0]), feed_b.settle(of_b[0]);
     __syncthreads();
-    int depths = (int)tiles(k, DEPTH);
+    // Operands are read while those of the k before are multiplied, where there are registers for both; the next step's first while those of
+    // the last are.
+    Fragment<T> even, odd;
+    if (SLICES == 1) read(even, 0, 0);
     for (int t = 0; t < depths; t++) {
-        int now = t % 2;
-        bool more = t + 1 < depths;
-        if (more) feed_a.template fetch<ALL>(), feed_b.template fetch<ALL>();
-        #pragma unroll UNROLLED
-        for (int i = 0; i < EACH; i++) {
-            int x = slice * EACH + i;
-            T va[SIDE], vb[COLS];
-            #pragma unroll
-            for (int p = 0; p < SIDE; p += RUN) {
-                Vec<T, RUN> r = load<RUN>(&of_a[now][x][row + p * DOWN]);
-                #pragma unroll
-                for (int e = 0; e < RUN; e++) va[p + e] = r.v[e];
+        const int now = t % 2;
+        const bool more = t + 1 < depths;
+        if (more) feed_a.template fetch<ALL>(DEPTH), feed_b.template fetch<ALL>(DEPTH);
+        __syncwarp(); // loads are begun before it: the compiler would put them off until shortly before they are stored
+        if constexpr (SLICES == 1) {
+            #pragma unroll UNROLLED
+            for (int i = 0; i < EACH - 2; i += 2) {
+                read(odd, now, i + 1);
+                multiply(even);
+                read(even, now, i + 2);
+                multiply(odd);
             }
-            #pragma unroll
-            for (int p = 0; p < COLS; p += RUN) {
-                Vec<T, RUN> r = load<RUN>(&of_b[now][x][col + p * ACROSS]);
-                #pragma unroll
-                for (int e = 0; e < RUN; e++) vb[p + e] = r.v[e];
-            }
-            #pragma unroll
-            for (int i = 0; i < SIDE; i++)
-                #pragma unroll
-                for (int j = 0; j < COLS; j++) sum[i][j] = multiply_add(va[i], vb[j], sum[i][j]);
+            read(odd, now, EACH - 1);
+            multiply(even);
+        } else {
+            #pragma unroll UNROLLED
+            for (int i = 0; i < EACH; i++) read(even, now, i), multiply(even);
         }
         if (more) feed_a.settle(of_a[1 - now]), feed_b.settle(of_b[1 - now]);
         __syncthreads();
+        if (SLICES > 1) continue;
+        if (more) read(even, 1 - now, 0);
+        multiply(odd);
     }
     // Slices hand over their sums one after the other, and the first one has the result.
     if constexpr (SLICES > 1) {
@@ -152,6 +189,6 @@ DEVICE void fma_product_by(const Panel<T>& a, const Panel<T>& b, i64 k, Put put)
 // Calls put(row, col, {neighbours}) for the tile's elements, some of them beyond its edges.
 template <bool ACROSS_A, bool ACROSS_B, class T, class Put>
 DEVICE void fma_product(const Panel<T>& a, const Panel<T>& b, i64 k, Put put) {
-    if (a.whole && b.whole && k % DEPTH == 0) fma_product_by<true, ACROSS_A, ACROSS_B>(a, b, k, put);
+    if (a.whole && b.whole) fma_product_by<true, ACROSS_A, ACROSS_B>(a, b, k, put);
     else fma_product_by<false, ACROSS_A, ACROSS_B>(a, b, k, put);
 }

@@ -1,31 +1,32 @@
-// Tiles of 128x256, 64x64 or 64x32 with multiply-adds: operands through shared memory, the next step's under way. Where tiles are too
-// few, each is multiplied in parts of k, and the block that comes last adds them up.
+// Tiles of 128x128 or 64x64 with multiply-adds: operands through shared memory, the next step's under way. Where tiles are too few, each is
+// multiplied in parts of k, and the block that comes last adds them up; or sets of threads have parts of each step.
 // kmark: only dtype=f32,f64
 // kmark: let F64 = size==8
 //
-// What they cost, in clocks of an H200: tiles of 128x256 take a multiprocessor for themselves, two of the others one in less time than
-// one after the other (PAIRED: what a k of T tiles takes). Parts leave their sums in memory. Fitted to 234 times of 18 shapes: 3 % off in
-// the mean; what it chooses is the fastest of each. Sums were not yet kept out of each other's banks (product_fma.cuh) then.
+// What they cost, in clocks of an H200: what a k of T tiles takes where a multiprocessor has up to two of them at once, or six. Parts leave
+// their sums in memory. Fitted to 357 times of forms of 21 shapes, 2 to 3 % off in the mean; what it chooses is the fastest of each.
 // kmark: let MANY(R,C) = ceil(m,R)*ceil(n,C)
-// kmark: let PAIRED(T,ONE,TWO) = T/(2*sms)*TWO+(T%(2*sms)==0?0:T%(2*sms)<=sms?ONE:TWO)
-// kmark: let L_TIME(P) = 13500+ceil(MANY(128,256)*P,sms)*ceil(k,P)*(P>1?413:370)+(P>1)*(15000+147*P*MANY(128,256))
-// kmark: let S_TIME(P) = 6800+PAIRED(MANY(64,64)*P,86,113)*ceil(k,P)+(P>1)*(1000+700*P+31*P*MANY(64,64))
-// kmark: let H_TIME = 8000+PAIRED(MANY(64,32),43,71)*k
-// kmark: let MOST = F64?1:max(1,min(8,k/64))
+// kmark: let TWOS(T,ONE,TWO) = T/(2*sms)*TWO+(T%(2*sms)==0?0:T%(2*sms)<=sms?ONE:TWO)
+// kmark: let SIXES(T) = T/(6*sms)*275+(T%(6*sms)==0?0:T%(6*sms)<=2*sms?127:T%(6*sms)<=4*sms?187:275)
+// kmark: let L_TIME(P) = 3700+TWOS(MANY(128,128)*P,270,352)*ceil(k,P)+(P>1)*(16300+1200*P+58*P*MANY(128,128))
+// kmark: let M_TIME(P) = 7100+SIXES(MANY(64,64)*P)*ceil(k,P)+(P>1)*(10000+340*P+12*P*MANY(64,64))
+// kmark: let S_TIME(P) = 8700+TWOS(MANY(64,64)*P,82,104)*ceil(k,P)+(P>1)*(900+270*P+32*P*MANY(64,64))
+// kmark: let MOST = F64?1:max(1,min(16,k/64))
 // kmark: let L_PARTS = least(P,1,MOST,1,L_TIME(P))
+// kmark: let M_PARTS = least(P,1,MOST,1,M_TIME(P))
 // kmark: let S_PARTS = least(P,1,MOST,1,S_TIME(P))
-// kmark: let LARGE = !F64&&L_TIME(L_PARTS)<=min(S_TIME(S_PARTS),H_TIME)
-// kmark: let HALF = !F64&&!LARGE&&H_TIME<S_TIME(S_PARTS)
-// kmark: let PARTS = LARGE?L_PARTS:HALF?1:S_PARTS
+// kmark: let LARGE = !F64&&L_TIME(L_PARTS)<=min(M_TIME(M_PARTS),S_TIME(S_PARTS))
+// kmark: let SLICED = F64||!LARGE&&S_TIME(S_PARTS)<M_TIME(M_PARTS)
+// kmark: let PARTS = LARGE?L_PARTS:SLICED?S_PARTS:M_PARTS
 // kmark: let SIDE = F64?4:8
-// kmark: let COLS = LARGE?16:HALF?4:SIDE
+// kmark: let COLS = LARGE?16:SIDE
 // kmark: let DOWN = F64||LARGE?16:8
-// kmark: let ACROSS = DOWN
-// kmark: let SLICES = F64||LARGE?1:4
-// kmark: let DEPTH = HALF?32:16
+// kmark: let ACROSS = F64?16:8
+// kmark: let SLICES = SLICED&&!F64?4:1
+// kmark: let DEPTH = LARGE?8:16
+// kmark: let BLOCKS = LARGE||SLICED?2:6
 // kmark: let ROWS = DOWN*SIDE
 // kmark: let WIDTH = ACROSS*COLS
-// kmark: let BLOCKS = LARGE?1:2
 // kmark: let TILES = MANY(ROWS,WIDTH)
 // A counter for each tile, then the parts' sums.
 // kmark: let COUNTERS = ceil(TILES,4)*16
@@ -37,7 +38,7 @@
 constexpr bool ACROSS_A = LAYOUT == LAYOUT_tn || LAYOUT == LAYOUT_tt, ACROSS_B = LAYOUT == LAYOUT_nn || LAYOUT == LAYOUT_tn;
 constexpr int RUN = fma_run<a_t>, SUMS = FMA_ROWS * FMA_COLS;
 
-KERNEL __launch_bounds__(FMA_THREADS, BLOCKS) gemm_fma(const __grid_constant__ Args a) {
+KERNEL __launch_bounds__(FMA_THREADS, RESIDENT) gemm_fma(const __grid_constant__ Args a) {
     const u32 id = blockIdx.x % (u32)TILES, part = blockIdx.x / (u32)TILES;
     TileAt tile(id, tiles(a.m, FMA_ROWS), tiles(a.n, FMA_COLS));
     i64 row = (i64)tile.row * FMA_ROWS, col = (i64)tile.col * FMA_COLS;

@@ -1,18 +1,19 @@
 // 128x128 tiles with multiply-adds, one group after the other where a tile has rows of several.
 // kmark: only dtype=f32
 // kmark: let SIDE = 8
-// kmark: let COLS = 8
+// kmark: let COLS = 16
 // kmark: let DOWN = 16
-// kmark: let ACROSS = 16
+// kmark: let ACROSS = 8
 // kmark: let SLICES = 1
-// kmark: let DEPTH = 16
-// kmark: kernel grouped_fma grid=(count.cols>0?g*ceil(m,128):ceil(a.rows,128))*ceil(n,128) block=256 shared=2*16*(256*size+32)
+// kmark: let DEPTH = 8
+// kmark: let BLOCKS = 2
+// kmark: kernel grouped_fma grid=(count.cols>0?g*ceil(m,128):ceil(a.rows,128))*ceil(n,128) block=DOWN*ACROSS shared=2*DEPTH*(256*size+32)
 #include "product_fma.cuh"
 #include "product_groups.cuh"
 
 constexpr int TILE = FMA_ROWS, RUN = fma_run<a_t>;
 
-KERNEL __launch_bounds__(FMA_THREADS, 1) grouped_fma(const __grid_constant__ Args a) {
+KERNEL __launch_bounds__(FMA_THREADS, RESIDENT) grouped_fma(const __grid_constant__ Args a) {
     TileAt tile(blockIdx.x, row_tiles(a, TILE), tiles(a.n, TILE));
     i64 col = (i64)tile.col * TILE;
     bool whole = a.d.aligned(RUN * sizeof(d_t));
