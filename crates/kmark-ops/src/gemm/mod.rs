@@ -2,17 +2,17 @@
 //!
 //! The rungs on a GPU: `01_fma` for f32 and f64, `01_mma` for any other case, `02_wgmma` and `04_fp8` on Hopper where rows of a and
 //! b lie at multiples of 16 bytes, `05_small` there for small products, `06_parts` for long sums of few tiles, `03_skinny` for up
-//! to 128 rows of a. In TF32, `02_wgmma`, `05_small` and `06_parts` take layout nt, `01_mma` the others. On an H200
-//! (evidence/h200/products) the best of cuBLASLt, DeepGEMM and torch is as fast as they are in 16 bits: as a geometric mean over 39
-//! products from 512 rows on they have 0.995 of its speed (0.94 at 512x7168x2048 and 8192x8192x28672, 1.02 at 4096x4096x4096), over
+//! to 128 rows of a, `07_gemv` for up to 4. In TF32, `02_wgmma`, `05_small` and `06_parts` take layout nt, `01_mma` the others. On an
+//! H200 (evidence/h200/products) the best of cuBLASLt, DeepGEMM and torch is as fast as they are in 16 bits: as a geometric mean over
+//! 39 products from 512 rows on they have 0.995 of its speed (0.94 at 512x7168x2048 and 8192x8192x28672, 1.02 at 4096x4096x4096), over
 //! 106 small and odd shapes in all layouts 1.01 (0.87 to 1.24: behind at 600x600x5000, 512x512x4096 and, with a or b across k,
-//! 776x1544x2048), with 1, 16 and 64 rows 1.01, 1.02 and 0.99; where rows of d do not begin at multiples of 16 bytes they have 1.9
-//! to 9 times its speed (4100x4100x4104, 8192x50257x768). `06_parts` leads by 23 % at 128x576x7168. In fp8 with one scale they have
-//! 1.02 of cuBLASLt's speed (0.93 with 64 rows; 0.83 to 0.93 at 512x4096x7168 and odd shapes), with block scales 0.97 of DeepGEMM's
-//! (0.95 to 0.99). In fp8, `03_skinny` leads by 5 to 22 % for up to 32 rows (one of eight cases: 3 % behind) and by 31 % at
-//! 64x576x7168; with 128 rows it is 18 to 52 % behind. `01_fma` reaches 0.90 of cuBLASLt without TF32 from 2048x2048x2048 on, 0.85 at
-//! 1000x1000x1000, 0.78 with 512 rows and, no record kept, 1.07 at 512x512x512, 0.94 with 64 rows, 0.74 to 0.86 at other sizes
-//! (before its sums were kept out of each other's banks, which is not timed); with TF32 the tensor cores have 1.02 to 1.45 of its speed.
+//! 776x1544x2048), with 16 and 64 rows 1.02 and 0.99; where rows of d do not begin at multiples of 16 bytes they have 1.9 to 9 times
+//! its speed (4100x4100x4104, 8192x50257x768). `06_parts` leads by 23 % at 128x576x7168. With one row `07_gemv` has 1.11 of
+//! cuBLASLt's speed over 16 shapes (1.01 to 1.46), with 2 and 4 rows 0.98 to 1.06. In fp8 with one scale they have 1.02 of cuBLASLt's
+//! speed (0.93 with 64 rows; 0.83 to 0.93 at 512x4096x7168 and odd shapes), with block scales 0.97 of DeepGEMM's (0.95 to 0.99). In
+//! fp8, `03_skinny` leads by 5 to 22 % for up to 32 rows (one of eight cases: 3 % behind) and by 31 % at 64x576x7168; with 128 rows it
+//! is 18 to 52 % behind. `01_fma` reaches 0.96 of cuBLASLt without TF32 over 22 shapes (0.89 to 1.08; 0.94 at 4096x4096x4096, behind
+//! most at 128x4096x4096 and 1000x1000x1000); with TF32 the tensor cores have 1.02 to 1.45 of its speed.
 
 mod cpu;
 mod plain;
@@ -31,7 +31,7 @@ pub const ENTRY: Entry = Entry {
         },
     ],
     oracle: oracle!("gemm"),
-    cuda: kernels!("gemm", "01_fma", "01_mma", "02_wgmma", "03_skinny", "04_fp8", "05_small", "06_parts"; &CublasLt),
+    cuda: kernels!("gemm", "01_fma", "01_mma", "02_wgmma", "03_skinny", "04_fp8", "05_small", "06_parts", "07_gemv"; &CublasLt),
     mutants: &[plain::MUTANTS],
 };
 
