@@ -12,18 +12,22 @@ DEVICE double derived_scale(u64 key, i64 row, i64 col) {
 // How far a product over `k` may be off, as factors of the norms of its two vectors. T: the operands' type, O: that of the
 // product; in `blocks` scales differ along k; f32 in `tf32` may be multiplied by tensor cores.
 struct ProductSlack {
-    double tight, parts, in_place, step;
+    double chain, lost, parts, in_place, step, unit;
+    __device__ double tight(double d, double size) const {
+        double walk = 3.0 * sqrt(size * size / 6.0 + d / step * (d / step) / 3.0);
+        return fmax(chain * size, unit * (walk + 8.0 * step * size)) + lost * size;
+    }
     __device__ double loose(double d, double size) const {
         return parts * size + 6.0 * in_place * sqrt(d * d + step * size * (step * size));
     }
 };
 template <class T, class O> DEVICE ProductSlack product_slack(i64 k, bool blocks, bool tf32 = false) {
     double root = sqrt((double)k), step = (blocks ? 1.75 : 1.0) / root;
-    double sum = unit<acc_t>() * (3.0 + 8.0 / root), cut = sizeof(T) <= 2 ? unit<acc_t>() * root / 8.0 : tf32 ? unit<acc_t>() * root / 4.0 : 0.0;
+    double chain = unit<acc_t>() * (3.0 + 8.0 / root), cut = sizeof(T) <= 2 ? unit<acc_t>() * root / 8.0 : tf32 ? unit<acc_t>() * root / 4.0 : 0.0;
     double shortened = sizeof(T) == 1 ? step * (1.2e-3 + 2e-2 / sqrt((double)(k > 128 ? k : 128))) : 0.0;
     double in_place = sizeof(T) == 2 && sizeof(O) == 2 ? unit<O>() : 0.0;
     double parts = sizeof(T) == 1 && sizeof(O) == 2 ? step * (4.0 * unit<O>() + 3e-4 * root) : 0.0;
-    return ProductSlack{sum + shortened + cut, parts, in_place, step};
+    return ProductSlack{chain, shortened + cut, parts, in_place, step, unit<acc_t>()};
 }
 
 constexpr int TRUTH_TILE = 64, TRUTH_DEPTH = 16, TRUTH_THREADS = 256;

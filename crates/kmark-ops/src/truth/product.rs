@@ -109,7 +109,9 @@ pub fn dot(a: &[f64], b: &[f64]) -> f64 {
 /// sign: a sum of them is |a| |b| / sqrt(k) or so, and so is its error, which walks at random.
 #[derive(Clone, Copy)]
 pub struct Slack {
-    tight: f64,
+    /// A chain of additions whose result is as large as sums of its terms usually are, and what else kernels lose.
+    chain: f64,
+    lost: f64,
     /// How much more if parts of a sum of 8-bit products are rounded on the way, or never promoted.
     loose: f64,
     /// The output's unit, if parts of a sum of 16-bit products may be added up in the output, and what a part is of the norms.
@@ -120,6 +122,14 @@ pub struct Slack {
 }
 
 impl Slack {
+    /// How far a product `d` may be off whose norms multiply to `size`. A chain of additions is off by its partial sums, and
+    /// where the result is large, so were they: with a result of z times `step * size`, their squares are 1/6 + z²/3 of
+    /// what the square of the largest usual one is, and the error is 0.43 units times the root of that.
+    fn tight(&self, d: f64, size: f64) -> f64 {
+        let walk = 3.0 * (size * size / 6.0 + (d / self.step) * (d / self.step) / 3.0).sqrt();
+        (self.chain * size).max(self.unit * (walk + 8.0 * self.step * size)) + self.lost * size
+    }
+
     /// How much more a product `d` may be off whose norms multiply to `size`. Kernels that split k add the parts up in the
     /// output, one after the other, each sum rounded to its type: cuBLAS does, if it is left to itself. Simulated, twelve
     /// of them are off by 6 units of these two at the worst.
@@ -133,7 +143,7 @@ impl Slack {
 pub fn slack(dtype: DType, out: DType, k: usize, blocks: bool, tf32: bool) -> Slack {
     let (unit, root) = (dtype.accumulator().unit(), (k as f64).sqrt());
     // One chain of additions, the worst order, is off by 0.3 units of |a| |b| on the average.
-    let sum = unit * (3.0 + 8.0 / root);
+    let chain = unit * (3.0 + 8.0 / root);
     // Tensor cores cut off what does not fit when they add 16 products to a sum, always towards zero: k/16 steps of about
     // 1.4 units of a partial sum. Measured on an H200 at k = 4096: 6.8 units of |a| |b|. Of TF32 they add eight.
     let cut = if dtype.size() <= 2 {
@@ -152,7 +162,7 @@ pub fn slack(dtype: DType, out: DType, k: usize, blocks: bool, tf32: bool) -> Sl
     // Four parts rounded. Sums of 8-bit products that are never promoted lose 2.3e-5 * sqrt(k) on the average, and a dozen
     // times as much where partial sums are large.
     let loose = if dtype.size() == 1 && out.size() == 2 { step * (4.0 * out.unit() + 3e-4 * root) } else { 0.0 };
-    Slack { tight: sum + short + cut, loose, in_place, step, unit }
+    Slack { chain, lost: short + cut, loose, in_place, step, unit }
 }
 
 /// Which share of that slack the RMS error may be. A chain in f32 has a tenth; what three products of bf16 in the place of
@@ -186,7 +196,7 @@ pub fn put(
             let bias = bias.map_or(0.0, |b| b[column + i]);
             // Scales multiplied, the product scaled and the bias added: each rounds in the accumulator.
             let after = off.unit * (4.0 * d.abs() + 2.0 * bias.abs());
-            out.put(d + bias, off.tight * size + after, off.loose(*d, *size));
+            out.put(d + bias, off.tight(*d, *size) + after, off.loose(*d, *size));
         }
         out.flush(sink, "d", start(row, column), off.loose + off.in_place > 0.0);
     });
@@ -231,6 +241,35 @@ mod tests {
     use kmark_core::inputs::fill;
     use kmark_core::tensor::TensorSpec;
     use std::sync::Mutex;
+
+    /// A row times one that resembles it: partial sums grow all the way, and their roundings with them.
+    #[test]
+    fn a_chain_of_additions_may_be_off_by_more_where_its_result_is_large() {
+        let (rows, k) = (1000, 512);
+        let spec = |name| TensorSpec::input(name, DType::F32, &[rows, k], Fill::Normal { mean: 0.0, std: 1.0 });
+        let specs = [spec("a"), spec("b")];
+        let bytes: Vec<Vec<u8>> = (specs.iter())
+            .map(|s| {
+                let mut bytes = vec![0; s.bytes()];
+                fill(s, 7, &mut bytes);
+                bytes
+            })
+            .collect();
+        let view = View { specs: &specs, bytes: bytes.iter().map(|b| Some(b.as_slice())).collect() };
+        let (a, b) = (view.all("a"), view.all("b"));
+        let slack = slack(DType::F32, DType::F32, k, false, false);
+        let (mut most, mut beyond_usual) = (0.0f64, 0);
+        for (a, b) in a.chunks(k).zip(b.chunks(k)) {
+            let like: Vec<f64> = a.iter().zip(b).map(|(a, b)| f64::from((b + 0.25 * a) as f32)).collect();
+            let chain = a.iter().zip(&like).fold(0.0f32, |sum, (a, b)| (*a as f32).mul_add(*b as f32, sum));
+            let (d, size) = (dot(a, &like), (dot(a, a) * dot(&like, &like)).sqrt());
+            let off = (f64::from(chain) - d).abs();
+            most = most.max(off / slack.tight(d, size));
+            beyond_usual += usize::from(off > (slack.chain + slack.lost) * size);
+        }
+        assert!(most < 1.0, "{most}");
+        assert!(beyond_usual > 3, "{beyond_usual}");
+    }
 
     /// Several panels and tiles, against the plain sum.
     #[test]

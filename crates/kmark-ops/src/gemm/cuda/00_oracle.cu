@@ -50,7 +50,7 @@ KERNEL __launch_bounds__(256) judge_product(const __grid_constant__ Args a) {
             // Scales multiplied, the product scaled and the bias added: each rounds in the accumulator.
             double after = u * (4.0 * fabs(d) + 2.0 * fabs(bias));
             double size = tile.norm_b[c] * tile.norm_a[r];
-            judge.put(i, j, d + bias, off.tight * size + after, 0, off.loose(d, size));
+            judge.put(i, j, d + bias, off.tight(d, size) + after, 0, off.loose(d, size));
         }
     }
     judge.finish();

@@ -78,7 +78,7 @@ KERNEL __launch_bounds__(256) judge_groups(const __grid_constant__ Args a) {
                 i64 i = row + tile.row(r), j = col + tile.col(c);
                 if (i >= extent.end || j >= a.n) continue;
                 double d = tile.sum[r][c], size = tile.norm_b[c] * tile.norm_a[r];
-                judge.put(i, j, d, off.tight * size + 4.0 * u * fabs(d), 0, off.loose(d, size));
+                judge.put(i, j, d, off.tight(d, size) + 4.0 * u * fabs(d), 0, off.loose(d, size));
             }
         }
     }
