@@ -242,19 +242,22 @@ mod tests {
     use kmark_core::tensor::TensorSpec;
     use std::sync::Mutex;
 
+    fn filled(specs: &[TensorSpec]) -> Vec<Vec<u8>> {
+        let of = |s: &TensorSpec| {
+            let mut bytes = vec![0; s.bytes()];
+            fill(s, 7, &mut bytes);
+            bytes
+        };
+        specs.iter().map(of).collect()
+    }
+
     /// A row times one that resembles it: partial sums grow all the way, and their roundings with them.
     #[test]
     fn a_chain_of_additions_may_be_off_by_more_where_its_result_is_large() {
         let (rows, k) = (1000, 512);
         let spec = |name| TensorSpec::input(name, DType::F32, &[rows, k], Fill::Normal { mean: 0.0, std: 1.0 });
         let specs = [spec("a"), spec("b")];
-        let bytes: Vec<Vec<u8>> = (specs.iter())
-            .map(|s| {
-                let mut bytes = vec![0; s.bytes()];
-                fill(s, 7, &mut bytes);
-                bytes
-            })
-            .collect();
+        let bytes = filled(&specs);
         let view = View { specs: &specs, bytes: bytes.iter().map(|b| Some(b.as_slice())).collect() };
         let (a, b) = (view.all("a"), view.all("b"));
         let slack = slack(DType::F32, DType::F32, k, false, false);
@@ -278,13 +281,7 @@ mod tests {
         let spec =
             |name, shape: &[usize]| TensorSpec::input(name, DType::F8e4m3, shape, Fill::Normal { mean: 0.0, std: 1.0 });
         let specs = [spec("a", &[m, k]), spec("b", &[k, n])];
-        let bytes: Vec<Vec<u8>> = (specs.iter())
-            .map(|s| {
-                let mut bytes = vec![0; s.bytes()];
-                fill(s, 7, &mut bytes);
-                bytes
-            })
-            .collect();
+        let bytes = filled(&specs);
         let view = View { specs: &specs, bytes: bytes.iter().map(|b| Some(b.as_slice())).collect() };
         let a = Operand { inputs: &view, name: "a", count: m, k, across: false, scales: None };
         let b = Operand { inputs: &view, name: "b", count: n, k, across: true, scales: None };
