@@ -116,8 +116,8 @@ DEVICE void fma_product_by(const Panel<T>& a, const Panel<T>& b, i64 k, Put put)
         }
     };
     // Registers lie in two banks, and a multiply-add that reads two of one bank takes a clock more. Down one column and up the next one of
-    // the two operands is always the one that the multiply-add before had, which is not read again; the compiler puts sums into the other
-    // bank than the rows of a. From row to row without turning, an eighth of the multiply-adds read three.
+    // the two operands is always the one that the multiply-add before had, which need not be read again. From row to row without turning, an
+    // eighth of the multiply-adds read three. What is left is the compiler's choice: of 1024, 140 to 211 in tiles of 128x128 (201 before).
     auto multiply = [&](const Fragment<T>& of) {
         #pragma unroll
         for (int j = 0; j < COLS; j++)

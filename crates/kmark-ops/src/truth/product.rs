@@ -123,8 +123,8 @@ pub struct Slack {
 
 impl Slack {
     /// How far a product `d` may be off whose norms multiply to `size`. A chain of additions is off by its partial sums, and
-    /// where the result is large, so were they: with a result of z times `step * size`, their squares are 1/6 + z²/3 of
-    /// what the square of the largest usual one is, and the error is 0.43 units times the root of that.
+    /// where the result is large, so were they: of a walk that ends at z times `step * size`, the squares of the partial sums
+    /// are k (1/6 + z²/3) of the square of that step on the average. The error is 0.43 units of the root; this is seven times it.
     fn tight(&self, d: f64, size: f64) -> f64 {
         let walk = 3.0 * (size * size / 6.0 + (d / self.step) * (d / self.step) / 3.0).sqrt();
         (self.chain * size).max(self.unit * (walk + 8.0 * self.step * size)) + self.lost * size
