@@ -1,7 +1,9 @@
 // The main kernel of attention's backward on Hopper: a block of 384 threads owns 128 keys of a head, and queries come by in
-// steps of QUERIES, those of all heads of the group one after the other. Two warpgroups (`key_side`) own 64 keys each and
-// never wait for each other. The third (`query_side`) copies, and makes dq of the ds that both leave in shared memory.
-// The file says, by `let`, HEAD, QUERIES, STAGES, STEPS, TILES, GROUP, TOGETHER, EARLY, MASKED, BACKWARD and ROTATES; its maps are q, k, v, dout, dk and dv.
+// steps of QUERIES, those of all heads of the group one after the other. Two warpgroups (`key_side`) own 64 keys each. They do
+// not wait for each other, but with TURNS: then one computes weights while the tensor cores have the other's products. The
+// third (`query_side`) copies, and makes dq of the ds that both leave in shared memory.
+// The file says, by `let`, HEAD, QUERIES, STAGES, STEPS, TILES, GROUP, TOGETHER, EARLY, MASKED, BACKWARD, ROTATES and TURNS; its maps
+// are q, k, v, dout, dk and dv.
 #pragma once
 #include "attention_mma.cuh"
 #include "hopper/bulk.cuh"
@@ -286,15 +288,24 @@ DEVICE void key_side(const Maps& maps, const Room& room, Barriers& barriers, con
     Ring<DS_STAGES> ds_ring{0, 1};
     Walk at{tile.start, 0};
     u32 p[QUERIES / 16][4];
+    // Twice a step. The first turn of all is given, and the last is not passed on.
+    auto await_other = [&](bool first) {
+        if (TURNS && (half == 1 || !first)) named_barrier(4 + half, 256);
+    };
+    auto let_other = [&](bool last) {
+        if (TURNS && (half == 0 || !last)) named_arrive(5 - half, 256);
+    };
     for (int n = 0; n < tile.total; n++, at.next(tile), ring.next(), ds_ring.next()) {
         u8 *q = room.q + ring.stage * QUERY_BYTES, *dout = room.dout + ring.stage * QUERY_BYTES;
         const float* stats = room.stats + ring.stage * 2 * QUERIES + lane % 4 * 2;
         barrier_wait(barriers.full + ring.stage, ring.phase);
+        await_other(n == 0);
         wgmma_fence();
         keys_by_queries(k, q);
         wgmma_commit();
         add_dk(last_ds, last_q);
         wgmma_commit();
+        let_other(false);
         wgmma_wait<1>(); // the logits are here, and dv of the last step is done with p
         arrived(x);
         #pragma unroll
@@ -306,12 +317,14 @@ DEVICE void key_side(const Maps& maps, const Room& room, Barriers& barriers, con
         mask(x, tile.seq, key, at.step * QUERIES);
         #pragma unroll
         for (int i = 0; i < QUERIES / 4; i++) p[i / 4][i % 4] = rounded_pair(x[2 * i], x[2 * i + 1], q_t{});
+        await_other(false);
         wgmma_fence();
         keys_by_queries(v, dout);
         wgmma_commit();
         #pragma unroll
         for (int t = 0; t < QUERIES / 16; t++) wgmma_rs<q_t, true>(dv, p[t], across_k(dout, QUERY_PART) + 128 * t, 1);
         wgmma_commit();
+        let_other(n + 1 == tile.total);
         wgmma_wait<1>(); // dp is here, and dk of the last step is done with its ds and queries
         arrived(x);
         u32 ds[QUERIES / 16][4]; // made of the rounded p: there are no registers for the other

@@ -23,6 +23,7 @@
 // kmark: let MASKED = causal||window>0
 // kmark: let ROTATES = deterministic&&!MASKED&&TILES<=sms
 // kmark: let BACKWARD = MASKED&&!deterministic
+// kmark: let TURNS = d<=64&&MASKED
 // kmark: let TOGETHER = MASKED?max(1,min(16,l2/2/(sq*HEAD*8))):1
 // kmark: let LAST = MASKED?min(hkv*b,ceil(2*sms,TILES)):0
 // kmark: let EARLY = (hkv*b-LAST)/TOGETHER*TOGETHER

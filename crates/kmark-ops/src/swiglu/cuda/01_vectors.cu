@@ -3,7 +3,7 @@
 // kmark: let LANES = 16/size
 // Halves of packed rows are cut alike where n is a multiple of the vector.
 // kmark: let FIT = !form.packed||n%LANES==0?LANES:n%4==0&&LANES>4?4:n%2==0&&LANES>2?2:1
-// kmark: let V = m*n<=sms*1024?min(4,FIT):FIT
+// kmark: let V = m*n<=sms*65536?min(4,FIT):FIT
 // kmark: let LEAD = memory.unaligned&&V>1
 // kmark: let JOINED = m==1||(!memory.strided&&!form.packed)
 // kmark: let VECTORS = JOINED?ceil(m*n+LEAD,V):m*ceil(n+LEAD,V)
