@@ -170,7 +170,8 @@ pub struct Measure {
     /// Do not measure the machine's limits; rows have no share of a roof then
     #[arg(long)]
     pub no_roofs: bool,
-    /// Take the machine's limits from this run, which the same device made a while ago, instead of measuring them
+    /// Take the machine's limits from this run, which the same device made a while ago, and measure only those that it
+    /// does not have
     #[arg(long, value_name = "RUN", conflicts_with = "no_roofs")]
     pub roofs_from: Option<PathBuf>,
     /// Before anything is timed, let Python libraries compile what the cases need, in N processes at a time

@@ -82,14 +82,31 @@ pub struct Limit {
 /// Or why it could not be measured.
 pub type Measured<T> = std::result::Result<T, String>;
 
-/// What a run needs, each limit within the run's budget. If it cannot be measured here, rows have no percentage.
-pub fn measure(workers: &mut Workers, plan: &Plan, budget: Duration) -> Measured<Roofs> {
+/// Whether a run needs more than is known.
+pub fn are_lacking(known: Option<&Roofs>, plan: &Plan) -> bool {
+    known.is_none() || !lacking(known, plan).is_empty()
+}
+
+/// Products whose roofs are among that.
+fn lacking(known: Option<&Roofs>, plan: &Plan) -> BTreeSet<Factors> {
+    let mut all = products(plan);
+    all.retain(|factors| known.is_none_or(|roofs| !roofs.matrix.contains_key(factors)));
+    all
+}
+
+/// What a run needs and does not know, each limit within the run's budget. If it cannot be measured here, rows have no
+/// percentage.
+pub fn measure(workers: &mut Workers, known: Option<Roofs>, plan: &Plan, budget: Duration) -> Measured<Roofs> {
     if crate::env::available_memory() < 1 << 30 {
         return Err("less than 1 GiB of memory is available".into());
     }
-    let (scale, mut matrix) = (Scale::of(workers).within(budget), BTreeMap::new());
-    for factors in products(plan) {
+    let scale = Scale::of(workers).within(budget);
+    let mut matrix = known.as_ref().map_or_else(BTreeMap::new, |roofs| roofs.matrix.clone());
+    for factors in lacking(known.as_ref(), plan) {
         matrix.insert(factors, product(workers, factors, scale)?.rate);
+    }
+    if let Some(known) = known {
+        return Ok(Roofs { matrix, ..known });
     }
     let mut rate = |kind| pattern(workers, kind, scale).map(|l| l.rate);
     let (copy, read, write, triad) = (rate("copy")?, rate("read")?, rate("write")?, rate("triad")?);
@@ -110,20 +127,16 @@ fn products(plan: &Plan) -> BTreeSet<Factors> {
     much.map(|p| of(&p.case)).collect()
 }
 
-/// Takes what an earlier run measured on the same devices; or says why that is not what this one needs.
-pub fn reuse(run: &mut Run, earlier: &Run, plan: &Plan) -> std::result::Result<(), String> {
+/// Takes what an earlier run measured, which must have been on the same devices.
+pub fn reuse(run: &mut Run, earlier: &Run) -> std::result::Result<(), String> {
     let of = |device: &DeviceId| {
         let among = earlier.gpus.iter().find(|g| g.device == *device).and_then(|g| g.roofs.clone());
         let roofs = among.or_else(|| earlier.roofs.clone().filter(|_| earlier.device == *device));
-        let roofs = roofs.ok_or_else(|| format!("it has no roofs of {} ({})", device.name, device.id))?;
-        match products(plan).into_iter().find(|factors| !roofs.matrix.contains_key(factors)) {
-            Some(factors) => Err(format!("it has no roof for products in {factors}")),
-            None => Ok(Some(roofs)),
-        }
+        roofs.ok_or_else(|| format!("it has no roofs of {} ({})", device.name, device.id))
     };
-    run.roofs = of(&run.device)?;
+    run.roofs = Some(of(&run.device)?);
     for gpu in &mut run.gpus {
-        gpu.roofs = of(&gpu.device)?;
+        gpu.roofs = Some(of(&gpu.device)?);
     }
     run.roofs_from = Some(earlier.roofs_from.clone().unwrap_or_else(|| earlier.started.clone()));
     Ok(())

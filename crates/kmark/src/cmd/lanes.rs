@@ -129,7 +129,7 @@ impl<'a> Lanes<'a> {
         tell(Ok(Event::End(gpu, phases)));
     }
 
-    /// Starts the workers, which calibrate themselves, and measures the roofs once per run.
+    /// Starts the workers, which calibrate themselves, and measures once per run the roofs that are not known.
     fn prepare(&self, workers: &mut Workers, gpu: &mut Gpu, phases: &mut Phases) -> Result<()> {
         let names = self.plan.items.iter().flat_map(|p| p.impls.iter().map(|i| family(i.name())));
         let mut families: Vec<String> = names.collect();
@@ -147,10 +147,10 @@ impl<'a> Lanes<'a> {
         gpu.calibration = hello.calibration.clone();
         if gpu.roofs.is_none() && !self.with_roofs {
             gpu.no_roofs = Some("--no-roofs".into());
-        } else if gpu.roofs.is_none() {
-            let start = Instant::now();
+        } else if self.with_roofs && roofs::are_lacking(gpu.roofs.as_ref(), self.plan) {
+            let (start, budget) = (Instant::now(), Duration::from_nanos(self.settings.budget_ns));
             self.progress().now("roofs");
-            let measured = roofs::measure(workers, self.plan, Duration::from_nanos(self.settings.budget_ns));
+            let measured = roofs::measure(workers, gpu.roofs.take(), self.plan, budget);
             (gpu.roofs, gpu.no_roofs) = measured.map_or_else(|why| (None, Some(why)), |roofs| (Some(roofs), None));
             gpu.no_roofs.iter().for_each(|why| self.progress().note(&format!("no roofs: {why}")));
             phases.roofs_ns += start.elapsed().as_nanos() as u64;

@@ -38,7 +38,7 @@ pub fn run_plan(args: RunArgs, mut plan: Plan) -> Result<u8> {
     let mut run = describe(&args, &settings, &plan)?;
     if let Some(from) = &args.measure.roofs_from {
         let refused = |why| Error::usage(format!("--roofs-from {}: {why}", from.display()));
-        roofs::reuse(&mut run, &read_run(store::folder(from))?, &plan).map_err(refused)?;
+        roofs::reuse(&mut run, &read_run(store::folder(from))?).map_err(refused)?;
     }
     let dir = args.out.clone().map_or_else(default_dir, Ok)?;
     let (mut store, earlier) = Store::open(&dir, &run, args.resume)?;
