@@ -2,7 +2,7 @@
 //!
 //! On a GPU, `01_warp_per_list` takes any case; `02_shared_blocks` is for 16-bit rows on Hopper, blocks of whole 16 keys and heads of
 //! up to 128. On an H200 (evidence/h200/attention) it is 1.5 times as fast as FLA's kernel in suite `nsa` (1.04 to 2.6), and 1.7 to 2.3
-//! times with heads of 128 from 2048 tokens on. Under Nsight Compute (18 November 2026; 8192 tokens, 16 heads
+//! times over 2048 and 8192 tokens in bf16. Under Nsight Compute (18 November 2026; 8192 tokens, 16 heads
 //! over one of 128, 16 blocks of 64 keys, bf16) its tensor pipe is busy 30 % of the time, memory 3 %, and L2 hits are 96 %. By
 //! estimate (those counters were not read) shared memory is what limits it: a warp reads each key there for 16 rows only.
 //! `03_split_lists` is for short lists and few tokens, where both others are slow (a block of 32 keys: half as fast as FLA's); it has
