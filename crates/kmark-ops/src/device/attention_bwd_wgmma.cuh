@@ -1,9 +1,11 @@
 // The main kernel of attention's backward on Hopper: a block of 384 threads owns 128 keys of a head, and queries come by in
-// steps of QUERIES, those of all heads of the group one after the other. Two warpgroups (`key_side`) own 64 keys each. They do
-// not wait for each other, but with TURNS: then one computes weights while the tensor cores have the other's products. The
-// third (`query_side`) copies, and makes dq of the ds that both leave in shared memory.
-// The file says, by `let`, HEAD, QUERIES, STAGES, STEPS, TILES, GROUP, TOGETHER, EARLY, MASKED, BACKWARD, ROTATES and TURNS; its maps
-// are q, k, v, dout, dk and dv.
+// steps of QUERIES, those of all heads of the group one after the other. Two warpgroups (`key_side`) own 64 keys each and begin
+// products in turns, so that one computes weights while the tensor cores have the other's. The third (`query_side`) copies, and
+// makes dq of the ds that both leave in shared memory.
+// lse and delta of the queries are columns of the products: what is left to do between two products is scaling and exponentials,
+// or a multiplication, and no load, which would wait behind the tensor cores' own reads of shared memory.
+// The file says, by `let`, HEAD, QUERIES, STAGES, STEPS, TILES, GROUP, TOGETHER, EARLY, MASKED, BACKWARD and ROTATES; its maps are
+// q, k, v, dout, dk and dv.
 #pragma once
 #include "attention_mma.cuh"
 #include "hopper/bulk.cuh"
@@ -29,22 +31,25 @@ DEVICE Vec<float, 2> both(u32 pair, f16) {
 constexpr int KEY_PART = 128 * 128, QUERY_PART = QUERIES * 128, PARTS = HEAD / 64;
 constexpr int KEY_BYTES = PARTS * KEY_PART, QUERY_BYTES = PARTS * QUERY_PART, DS_BYTES = 2 * QUERY_PART, DS_STAGES = 2;
 
-// Sums of dk and dv, logits, weights, and 24 that products cannot use. With one more, the compiler serialises the products.
-constexpr int KEY_REGISTERS = HEAD == 64 ? 192 : 216;
+// Sums of dk and dv, logits, weights, 24 that products cannot use, and what compilers need beside: with fewer they serialise the
+// products, and with more there are too few for dq.
+constexpr int KEY_REGISTERS = HEAD == 64 ? 200 : 216;
 
 // ---- Who does what -------------------------------------------------------------------------------------------------
 
-// QUERIES queries of a head, by number, and their part of the workspace: sums of dq, and behind those of all steps the stats,
-// first -lse of each query (in powers of two, with the gain), then each delta.
+// QUERIES queries of a head, by number, and their part of the workspace: sums of dq, and behind those of all steps the stats of
+// each query, eight bf16. The first three add up to half of what its logits lack to be those of weights, the next three to half of
+// -delta.
 struct Step {
     int b, head, first;
-    float *dq, *stats;
+    float* dq;
+    u16* stats;
     u32* turn; // how many blocks have added to dq, where they do so in order
     __device__ __forceinline__ Step(const Args& a, int n) {
         b = n / STEPS / (int)a.hq, head = n / STEPS % (int)a.hq, first = n % STEPS * QUERIES;
         dq = (float*)a.workspace + (i64)n * QUERIES * HEAD;
-        stats = (float*)a.workspace + a.b * a.hq * STEPS * QUERIES * HEAD + (i64)n * QUERIES * 2;
-        turn = (u32*)a.workspace + a.b * a.hq * STEPS * QUERIES * (HEAD + 2) + n;
+        stats = (u16*)((float*)a.workspace + a.b * a.hq * STEPS * QUERIES * HEAD) + (i64)n * QUERIES * 8;
+        turn = (u32*)a.workspace + a.b * a.hq * STEPS * QUERIES * (HEAD + 4) + n;
     }
 };
 
@@ -90,23 +95,36 @@ struct Walk {
     }
 };
 
+// Stats as right operand of a product: eight along k of eight queries in 128 bytes, then the next eight queries. The left one says
+// which count: eight times eight ones and zeros, the same for all 64 rows. In both, 8 to 15 of k are 0 to 7 again: stats have half
+// of their value.
+DEVICE u64 same_for_all(const u8* p) { return (u64)((shared_address(p) & 0x3ffff) >> 4); }
+DEVICE u64 stats_along_k(const u8* p) { return same_for_all(p) | 8ull << 32; }
+
 struct Room {
     u8 *k, *v, *q, *dout, *ds; // at multiples of 1024 bytes, as swizzled copies want them
-    float* stats;
+    u8 *stats, *of_lse, *of_delta;
     __device__ __forceinline__ Room(u8* raw) {
         k = raw + (1024 - shared_address(raw) % 1024) % 1024, v = k + KEY_BYTES, q = v + KEY_BYTES;
-        dout = q + STAGES * QUERY_BYTES, ds = dout + STAGES * QUERY_BYTES, stats = (float*)(ds + DS_STAGES * DS_BYTES);
+        dout = q + STAGES * QUERY_BYTES, ds = dout + STAGES * QUERY_BYTES, stats = ds + DS_STAGES * DS_BYTES;
+        of_lse = stats + STAGES * QUERIES * 16, of_delta = of_lse + 128;
+    }
+    __device__ __forceinline__ void begin() const {
+        if (threadIdx.x >= 64) return;
+        int i = threadIdx.x % 8, one = 0x3f80;
+        ((u16*)of_lse)[threadIdx.x] = (u16)(i < 3 ? one : 0), ((u16*)of_delta)[threadIdx.x] = (u16)(i >= 3 && i < 6 ? one : 0);
+        fence_for_copies();
     }
 };
 
-// There is no barrier for a stage that is empty again. When both warpgroups have left their ds of a step, all they did with the
+// There is no barrier for a stage that is empty again. When all warps have left their ds of a step, all they did with the
 // queries of the step before is done.
 struct Barriers {
     u64 keys, full[STAGES], ds_full[DS_STAGES], ds_empty[DS_STAGES];
     __device__ __forceinline__ void init() {
         barrier_init(&keys, 1);
         for (int i = 0; i < STAGES; i++) barrier_init(full + i, 1);
-        for (int i = 0; i < DS_STAGES; i++) barrier_init(ds_full + i, 2), barrier_init(ds_empty + i, 4); // warpgroups; warps
+        for (int i = 0; i < DS_STAGES; i++) barrier_init(ds_full + i, 8), barrier_init(ds_empty + i, 4); // warps that write; that read
         barrier_fence_init();
     }
 };
@@ -156,11 +174,11 @@ DEVICE void query_side(const Args& a, const Maps& maps, const Room& room, Barrie
     auto copy_queries = [&] {
         u64* full = barriers.full + stage;
         u8 *q = room.q + stage * QUERY_BYTES, *dout = room.dout + stage * QUERY_BYTES;
-        barrier_expect(full, 2 * QUERY_BYTES + QUERIES * 8);
+        barrier_expect(full, 2 * QUERY_BYTES + QUERIES * 16);
         int first = coming.step * QUERIES;
         #pragma unroll
         for (int i = 0; i < PARTS; i++) tma_load(q + i * QUERY_PART, maps.q, full, 64 * i, first, coming.head, tile.b);
-        bulk_load(room.stats + stage * 2 * QUERIES, Step(a, number(coming)).stats, QUERIES * 8, full);
+        bulk_load(room.stats + stage * QUERIES * 16, Step(a, number(coming)).stats, QUERIES * 16, full);
         #pragma unroll
         for (int i = 0; i < PARTS; i++) tma_load(dout + i * QUERY_PART, maps.dout, full, 64 * i, first, coming.head, tile.b);
         coming.next(tile), loaded++;
@@ -266,91 +284,94 @@ DEVICE void key_side(const Maps& maps, const Room& room, Barriers& barriers, con
     #pragma unroll
     for (int i = 0; i < HEAD / 2; i++) dk[i] = dv[i] = 0.0f;
 
-    auto keys_by_queries = [&](const u8* keys, const u8* queries) {
+    // Behind the columns of the head, one product more adds stats of each query.
+    auto keys_by_queries = [&](const u8* keys, const u8* queries, const u8* which, const u8* stats) {
         #pragma unroll
         for (int i = 0; i < HEAD / 16; i++)
             wgmma<q_t>(x, along_k(keys + i / 4 * KEY_PART) + 2 * (i % 4), along_k(queries + i / 4 * QUERY_PART) + 2 * (i % 4), i > 0);
+        wgmma<bf16>(x, same_for_all(which), stats_along_k(stats), 1);
     };
-    auto add_dk = [&](const u8* ds, const u8* q) {
-        #pragma unroll
-        for (int t = 0; t < QUERIES / 16; t++)
-            wgmma<q_t, true, true>(dk, across_k(ds, QUERY_PART) + 128 * t, across_k(q, QUERY_PART) + 128 * t, 1);
-    };
-
-    // dk of a step is added during the next one, under its exponentials. Before the first step there is a ds of zeros.
-    u8 *last_ds = my_ds + (DS_STAGES - 1) * DS_BYTES, *last_q = room.q;
+    // Weights, and when dv is done with them ds, of which dk is made: there are no registers for both. dk of a step is added during
+    // the next one, under its exponentials; before the first step there is a ds of zeros.
+    u32 w[QUERIES / 16][4];
     #pragma unroll
-    for (int i = 0; i < QUERY_PART; i += 2048) store<4>((float*)(last_ds + i + thread * 16), Vec<float, 4>{});
-    fence_for_copies();
-    named_barrier(half + 1, 128);
+    for (int i = 0; i < QUERIES / 4; i++) w[i / 4][i % 4] = 0;
+    auto add_dk = [&](const u8* q) {
+        #pragma unroll
+        for (int i = 0; i < QUERIES / 16; i++) wgmma_rs<q_t, true>(dk, w[i], across_k(q, QUERY_PART) + 128 * i, 1);
+    };
+    auto products_are_done = [&] {
+        wgmma_wait<0>();
+        #pragma unroll
+        for (int i = 0; i < QUERIES / 4; i++) asm volatile("" : "+r"(w[i / 4][i % 4])::"memory"); // w may be written from here on
+    };
+    const u8* last_q = room.q;
     barrier_wait(&barriers.keys, 0);
     Ring<STAGES> ring{0, 0};
     Ring<DS_STAGES> ds_ring{0, 1};
     Walk at{tile.start, 0};
-    u32 p[QUERIES / 16][4];
-    // Twice a step. The first turn of all is given, and the last is not passed on.
+    // Twice a step. The first turn of all is given, and the last is not passed on. Without turns (or a __syncwarp in their place),
+    // compilers find too few registers and serialise the products.
     auto await_other = [&](bool first) {
-        if (TURNS && (half == 1 || !first)) named_barrier(4 + half, 256);
+        if (half == 1 || !first) named_barrier(4 + half, 256);
     };
     auto let_other = [&](bool last) {
-        if (TURNS && (half == 0 || !last)) named_arrive(5 - half, 256);
+        if (half == 0 || !last) named_arrive(5 - half, 256);
     };
     for (int n = 0; n < tile.total; n++, at.next(tile), ring.next(), ds_ring.next()) {
         u8 *q = room.q + ring.stage * QUERY_BYTES, *dout = room.dout + ring.stage * QUERY_BYTES;
-        const float* stats = room.stats + ring.stage * 2 * QUERIES + lane % 4 * 2;
+        const u8* stats = room.stats + ring.stage * QUERIES * 16;
         barrier_wait(barriers.full + ring.stage, ring.phase);
         await_other(n == 0);
         wgmma_fence();
-        keys_by_queries(k, q);
+        keys_by_queries(k, q, room.of_lse, stats);
         wgmma_commit();
-        add_dk(last_ds, last_q);
+        add_dk(last_q);
         wgmma_commit();
         let_other(false);
-        wgmma_wait<1>(); // the logits are here, and dv of the last step is done with p
+        wgmma_wait<1>(); // the logits are here
         arrived(x);
         #pragma unroll
-        for (int c = 0; c < QUERIES / 8; c++) {
-            Vec<float, 2> lse = load<2>(stats + c * 8);
-            #pragma unroll
-            for (int e = 0; e < 4; e++) x[4 * c + e] = power2(fmaf(x[4 * c + e], scale, lse.v[e % 2]));
-        }
+        for (int i = 0; i < QUERIES / 2; i++) x[i] = power2(x[i] * scale);
         mask(x, tile.seq, key, at.step * QUERIES);
+        products_are_done(); // dk of the last step
         #pragma unroll
-        for (int i = 0; i < QUERIES / 4; i++) p[i / 4][i % 4] = rounded_pair(x[2 * i], x[2 * i + 1], q_t{});
+        for (int i = 0; i < QUERIES / 4; i++) w[i / 4][i % 4] = rounded_pair(x[2 * i], x[2 * i + 1], q_t{});
         await_other(false);
         wgmma_fence();
-        keys_by_queries(v, dout);
+        keys_by_queries(v, dout, room.of_delta, stats);
         wgmma_commit();
         #pragma unroll
-        for (int t = 0; t < QUERIES / 16; t++) wgmma_rs<q_t, true>(dv, p[t], across_k(dout, QUERY_PART) + 128 * t, 1);
+        for (int i = 0; i < QUERIES / 16; i++) wgmma_rs<q_t, true>(dv, w[i], across_k(dout, QUERY_PART) + 128 * i, 1);
         wgmma_commit();
         let_other(n + 1 == tile.total);
-        wgmma_wait<1>(); // dp is here, and dk of the last step is done with its ds and queries
+        wgmma_wait<1>(); // dp - delta is here
         arrived(x);
-        u32 ds[QUERIES / 16][4]; // made of the rounded p: there are no registers for the other
+        u32 ds[QUERIES / 4];
         #pragma unroll
         for (int i = 0; i < QUERIES / 4; i++) {
-            Vec<float, 2> delta = load<2>(stats + QUERIES + i / 2 * 8), w = both(p[i / 4][i % 4], q_t{});
-            ds[i / 4][i % 4] = rounded_pair(w.v[0] * (x[2 * i] - delta.v[0]), w.v[1] * (x[2 * i + 1] - delta.v[1]), q_t{});
+            Vec<float, 2> p = both(w[i / 4][i % 4], q_t{});
+            ds[i] = rounded_pair(p.v[0] * x[2 * i], p.v[1] * x[2 * i + 1], q_t{});
         }
+        products_are_done(); // dv
+        #pragma unroll
+        for (int i = 0; i < QUERIES / 4; i++) w[i / 4][i % 4] = ds[i];
         barrier_wait(barriers.ds_empty + ds_ring.stage, ds_ring.phase);
         u8* to = put + ds_ring.stage * DS_BYTES;
         #pragma unroll
-        for (int t = 0; t < QUERIES / 16; t++) stmatrix4_trans(to + t * 2048, ds[t][0], ds[t][1], ds[t][2], ds[t][3]);
+        for (int i = 0; i < QUERIES / 16; i++) stmatrix4_trans(to + i * 2048, w[i][0], w[i][1], w[i][2], w[i][3]);
         fence_for_copies();
-        named_barrier(half + 1, 128);
-        if (thread == 0) barrier_arrive(barriers.ds_full + ds_ring.stage);
-        last_ds = my_ds + ds_ring.stage * DS_BYTES, last_q = q;
+        __syncwarp();
+        if (lane == 0) barrier_arrive(barriers.ds_full + ds_ring.stage);
+        last_q = q;
     }
     if (tile.total > 0) {
         wgmma_fence();
-        add_dk(last_ds, last_q);
+        add_dk(last_q);
         wgmma_commit();
-        wgmma_wait<1>(); // dv is complete; nobody else reads these rows of v, and this warpgroup no more
-    } else {
-        wgmma_wait<0>(); // for none, which the compiler cannot know
     }
     arrived(dv);
+    named_barrier(half + 1, 128); // no warp's products read these rows of v any more
     write_keys(dv, 1.0f / GAIN, v, maps.dv, half, tile);
     wgmma_wait<0>();
     arrived(dk);

@@ -5,8 +5,6 @@
 //! times over 2048 and 8192 tokens in bf16. Under Nsight Compute (18 November 2026; 8192 tokens, 16 heads
 //! over one of 128, 16 blocks of 64 keys, bf16) its tensor pipe is busy 30 % of the time, memory 3 %, and L2 hits are 96 %. By
 //! estimate (those counters were not read) shared memory is what limits it: a warp reads each key there for 16 rows only.
-//! `03_split_lists` is for short lists and few tokens, where both others are slow (a block of 32 keys: half as fast as FLA's); it has
-//! not been timed.
 
 use crate::contract::*;
 use crate::cpu::attention::OnCpu;
@@ -20,7 +18,7 @@ pub const ENTRY: Entry = Entry {
     op: &OP,
     cpu: Nsa::IMPLS,
     oracle: oracle!("nsa"),
-    cuda: kernels!("nsa", "01_warp_per_list", "02_shared_blocks", "03_split_lists"),
+    cuda: kernels!("nsa", "01_warp_per_list", "02_shared_blocks"),
     mutants: &[Nsa::SOFTMAX, MUTANTS],
 };
 

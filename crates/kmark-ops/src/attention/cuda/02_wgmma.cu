@@ -1,5 +1,6 @@
 // FlashAttention-3 on Hopper: copies by the tensor memory accelerator, products by wgmma, softmax beneath the products; blocks
-// stay and take tiles of queries one by one, those that see most keys first, heads in sections whose keys fit in the L2 cache.
+// stay and take tiles of queries one by one, head by head; with masks those that see most keys first, heads in sections whose keys
+// fit in the L2 cache.
 // Where queries do not fill tiles, heads that share keys share tiles, too; where keys do not fill blocks of 128, blocks have 112.
 // kmark: arch sm_90a
 // kmark: only dtype=f16,bf16
@@ -17,7 +18,7 @@
 // kmark: let TURNS = GROUPS>1&&(d<=64||d>192)
 // kmark: let TILES = ceil(ROWS,64*GROUPS)*(hq/PACK)*b
 // kmark: let WIDE = max(l2/2/(sk*d*4),ceil(4*sms,ceil(ROWS,64*GROUPS)*(SHARE/PACK)))
-// kmark: let SECTION = ceil(b*hkv,ceil(b*hkv,max(WIDE,1)))*(SHARE/PACK)
+// kmark: let SECTION = !causal&&window==0?SHARE/PACK:ceil(b*hkv,ceil(b*hkv,max(WIDE,1)))*(SHARE/PACK)
 // kmark: map q = q box=64,PACK,64/PACK,1 dims=d,hq,sq,b strides=layout.bshd?q.pitch:sq*q.pitch,layout.bshd?hq*q.pitch:q.pitch,hq*sq*q.pitch swizzle=128
 // kmark: map k = k box=64,BN,1,1 dims=d,sk,hkv,b strides=layout.bshd?hkv*k.pitch:k.pitch,layout.bshd?k.pitch:sk*k.pitch,hkv*sk*k.pitch swizzle=128
 // kmark: map v = v box=64,BN,1,1 dims=d,sk,hkv,b strides=layout.bshd?hkv*v.pitch:v.pitch,layout.bshd?v.pitch:sk*v.pitch,hkv*sk*v.pitch swizzle=128

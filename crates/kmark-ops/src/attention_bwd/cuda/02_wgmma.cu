@@ -23,7 +23,6 @@
 // kmark: let MASKED = causal||window>0
 // kmark: let ROTATES = deterministic&&!MASKED&&TILES<=sms
 // kmark: let BACKWARD = MASKED&&!deterministic
-// kmark: let TURNS = d<=64&&MASKED
 // kmark: let TOGETHER = MASKED?max(1,min(16,l2/2/(sq*HEAD*8))):1
 // kmark: let LAST = MASKED?min(hkv*b,ceil(2*sms,TILES)):0
 // kmark: let EARLY = (hkv*b-LAST)/TOGETHER*TOGETHER
@@ -37,14 +36,25 @@
 // kmark: map v = v box=64,128,1,1 swizzle=128 dims=d,sk,hkv,b strides=ROW(hkv,v.pitch),HEAD_STEP(sk,v.pitch),hkv*sk*v.pitch
 // kmark: map dk = dk box=64,64,1,1 swizzle=128 dims=d,sk,hkv,b strides=ROW(hkv,dk.pitch),HEAD_STEP(sk,dk.pitch),hkv*sk*dk.pitch
 // kmark: map dv = dv box=64,64,1,1 swizzle=128 dims=d,sk,hkv,b strides=ROW(hkv,dv.pitch),HEAD_STEP(sk,dv.pitch),hkv*sk*dv.pitch
-// kmark: workspace STEPS*hq*b*(QUERIES*(HEAD+2)+deterministic)*4
+// kmark: workspace STEPS*hq*b*(QUERIES*(HEAD+4)+deterministic)*4
 // kmark: kernel query_stats grid=STEPS*hq*b block=256
-// kmark: kernel gradients_wgmma grid=TILES*hkv*b block=384 shared=1024+512*HEAD+STAGES*QUERIES*(4*HEAD+8)+QUERIES*512
+// kmark: kernel gradients_wgmma grid=TILES*hkv*b block=384 shared=1024+512*HEAD+STAGES*QUERIES*(4*HEAD+16)+QUERIES*512+256
 // kmark: kernel round_dq grid=STEPS*hq*b block=256
 #include "attention_bwd_wgmma.cuh"
 
-// What a block of 256 threads does for QUERIES queries of a head: dq starts from zero, and -lse and delta = sum(dout * o) are
-// made. Queries that are not there, or see nothing, weigh nothing.
+// Half a number as three of 8 bits each, which add up to it.
+DEVICE void put_stat(u16* to, float v) {
+    v *= 0.5f;
+    #pragma unroll
+    for (int i = 0; i < 3; i++) {
+        u32 part = rounded_pair(v, 0.0f, bf16{}) & 0xffff;
+        to[i] = (u16)part, v -= float_of(part << 16);
+    }
+}
+
+// What a block of 256 threads does for QUERIES queries of a head: dq starts from zero, and the stats are made: what is added to a
+// logit so that, scaled, it is the weight's power of two, with the gain; and -delta = -sum(dout * o). Queries that are not there
+// meet zeros, those that see nothing are masked: their lse must only be finite here.
 KERNEL __launch_bounds__(256) query_stats(const __grid_constant__ Args a, const __grid_constant__ Maps) {
     Step step(a, blockIdx.x);
     int thread = threadIdx.x;
@@ -72,17 +82,20 @@ KERNEL __launch_bounds__(256) query_stats(const __grid_constant__ Args a, const 
         }
         #pragma unroll
         for (int lanes = 1; lanes < CHUNKS; lanes *= 2) delta += __shfl_xor_sync(~0u, delta, lanes);
-        if (column == 0) step.stats[QUERIES + n * ROWS + thread / CHUNKS] = delta;
+        if (column == 0) put_stat(step.stats + (n * ROWS + thread / CHUNKS) * 8 + 3, -delta);
     }
     if (thread >= QUERIES) return;
     float lse = step.first + thread < a.sq ? a.lse.at(step.b * a.hq + step.head, step.first + thread) : (float)-infinity();
-    step.stats[thread] = lse == (float)-infinity() ? lse : GAIN_BITS - lse * (float)LOG2_E;
+    float lacking = (GAIN_BITS - lse * (float)LOG2_E) / (float)(logit_scale(D) * LOG2_E);
+    put_stat(step.stats + thread * 8, lse == (float)-infinity() ? -1e30f : lacking);
+    step.stats[thread * 8 + 6] = step.stats[thread * 8 + 7] = 0;
 }
 
 KERNEL __launch_bounds__(384, 1) gradients_wgmma(const __grid_constant__ Args a, const __grid_constant__ Maps maps) {
     extern __shared__ u8 raw[];
     __shared__ Barriers barriers;
     Room room(raw);
+    room.begin();
     if (threadIdx.x == 0) {
         barriers.init();
         tma_prefetch(maps.k), tma_prefetch(maps.q), tma_prefetch(maps.dout), tma_prefetch(maps.v);

@@ -9,9 +9,9 @@
 // kmark: let PARTS = ceil(GROUP,16)
 // kmark: let ALL = b*hkv*ceil(s,TOKENS)*PARTS
 // kmark: let LARGE = ALL>=sms*16
-// kmark: tune TEAM = 14, 10, 6, 4 when (d>64||TEAM!=10)&&(LARGE?TEAM>4:TEAM<=6)
-// kmark: let PER_SM = TEAM>6?1:TEAM==6||d>64?2:3
+// kmark: tune TEAM = 14, 10, 8, 6, 4 when d>64?TEAM!=8&&(LARGE?TEAM>4:TEAM<=6):TEAM==8||TEAM==4
 // kmark: let PIECE = block%64==0&&(d<=64||TEAM==10)?64:block%32==0?32:16
+// kmark: let PER_SM = d>64?(TEAM>6?1:2):TEAM==8?(d<=32&&PIECE<64?4:2):PIECE==64||GROUP<16&&!LARGE?3:4
 // kmark: let STAGE = 2*ceil(d,64)*PIECE*128
 // kmark: let LISTS = ceil(s,block)*(TEAM*2+2)
 // kmark: let QUERIES = TEAM*16*(ceil(d,16)*16+8)*2
