@@ -86,5 +86,6 @@ struct Block {
     Cluster* cluster = nullptr; // null: nothing runs here
     char* base;                 // shared address 0
     char* end;
-    std::vector<Asked> asked; // from `base` on
+    char *dynamic, *dynamic_end; // what the launch asked for
+    std::vector<Asked> asked;    // from `base` on
 };

@@ -176,6 +176,12 @@ public:
         if (owner) *owner = of;
         return p;
     }
+    // An operand of a product. Rows that are the same ones again count as rows, as compute-sanitizer counts them.
+    void read_by_product(u64 address, size_t bytes) {
+        char* p = shared_at(address, 16);
+        if (p >= at->dynamic && p < at->dynamic_end && p + bytes > at->dynamic_end)
+            give_up(ILLEGAL_ADDRESS, "an operand of a product ends behind shared memory");
+    }
     // Where a copy of Hopper's will write: garbage from now on. A thread may still wait there for what it asked for by ldmatrix, though
     // it has arrived at a barrier since, if no fence was between: nothing else here comes as late.
     char* overwritten(u64 address, size_t bytes) {
@@ -299,6 +305,7 @@ private:
         char* dynamic = (char*)m.dynamic_shared;
         memset(dynamic, GARBAGE, shape.shared + EMU_SHARED_FENCE);
         memset(m.bss, GARBAGE, (size_t)(dynamic - m.bss));
+        b.dynamic = dynamic, b.dynamic_end = dynamic + shape.shared;
         dynamic += EMU_SHARED_MAX + EMU_SHARED_FENCE;
         memset(dynamic, GARBAGE, (size_t)(m.bss_end - dynamic));
         b.base = (char*)((uintptr_t)m.bss & ~(uintptr_t)1023);

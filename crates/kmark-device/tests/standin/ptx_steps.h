@@ -427,6 +427,8 @@ inline void product_begin(Runner& r, Frame& f) {
     p.a_held = !held.empty();
     p.a = p.a_held ? 0 : get(f, 1);
     p.b = get(f, 2);
+    if (!p.a_held) r.read_by_product((p.a & 0x3fff) * 16, 64 * 32);
+    r.read_by_product((p.b & 0x3fff) * 16, (size_t)p.n * 32);
     p.a_across = half && !p.a_held && get(f, 6);
     p.b_across = half && get(f, p.a_held ? 6 : 7);
     if (p.a_held) {

@@ -512,5 +512,6 @@ int main(int, char** argv) {
     part([] { setenv("KMARK_STANDIN_ORDER", "reverse", 1), hopper(); });
     for (const char* kernel : {"twice", "no_barrier", "no_fence"}) part([=] { sick(kernel, 719); });
     part([] { sick("unknown", 715); });
+    part([] { sick("short_operand", 700, 1024); });
     puts("all passed");
 }

@@ -251,5 +251,15 @@ KERNEL no_barrier(u32*) {
     __shared__ u64 barrier;
     barrier_wait(&barrier, 0);
 }
+// All rows of the left operand are the first eight, and no more is there.
+KERNEL short_operand(u32*) {
+    extern __shared__ __align__(1024) u8 eight_rows[];
+    float sum[8] = {};
+    u64 rows = shared_address(eight_rows) >> 4;
+    wgmma_fence();
+    wgmma<bf16>(sum, rows, rows, 0);
+    wgmma_commit();
+    wgmma_wait<0>();
+}
 KERNEL unknown(u32* out) { asm("tensormap.cp_fenceproxy.sync %0;" : "=r"(*out)); }
 #endif

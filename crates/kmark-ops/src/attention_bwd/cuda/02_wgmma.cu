@@ -38,7 +38,7 @@
 // kmark: map dv = dv box=64,64,1,1 swizzle=128 dims=d,sk,hkv,b strides=ROW(hkv,dv.pitch),HEAD_STEP(sk,dv.pitch),hkv*sk*dv.pitch
 // kmark: workspace STEPS*hq*b*(QUERIES*(HEAD+4)+deterministic)*4
 // kmark: kernel query_stats grid=STEPS*hq*b block=256
-// kmark: kernel gradients_wgmma grid=TILES*hkv*b block=384 shared=1024+512*HEAD+STAGES*QUERIES*(4*HEAD+16)+QUERIES*512+256
+// kmark: kernel gradients_wgmma grid=TILES*hkv*b block=384 shared=1024+512*HEAD+STAGES*QUERIES*(4*HEAD+16)+QUERIES*512+1024
 // kmark: kernel round_dq grid=STEPS*hq*b block=256
 #include "attention_bwd_wgmma.cuh"
 
