@@ -1,8 +1,8 @@
 //! Native sparse attention, its selected branch: each token and key head attends to a list of blocks of keys.
 //!
 //! On a GPU, `01_warp_per_list` takes any case; `02_shared_blocks` is for 16-bit rows on Hopper, blocks of whole 16 keys and heads of
-//! up to 128. On an H200 (evidence/h200/attention) it is 1.5 times as fast as FLA's kernel in suite `nsa` (1.04 to 2.6), and 1.7 to 2.3
-//! times over 2048 and 8192 tokens in bf16. Under Nsight Compute (18 November 2026; 8192 tokens, 16 heads
+//! up to 128. On an H200 (evidence/h200/attention) it is 1.7 times as fast as FLA's kernel in suite `nsa` (0.98 to 2.6, the more the more
+//! there is to do), and 1.7 to 2.2 times over 2048 and 8192 tokens in bf16. Under Nsight Compute (18 November 2026; 8192 tokens, 16 heads
 //! over one of 128, 16 blocks of 64 keys, bf16) its tensor pipe is busy 30 % of the time, memory 3 %, and L2 hits are 96 %. By
 //! estimate (those counters were not read) shared memory is what limits it: a warp reads each key there for 16 rows only.
 
