@@ -82,13 +82,20 @@ struct Blocks {
     __device__ __forceinline__ int key(int i) const { return begin + (count - 1 - i) * BN; }
 };
 
-// Tiles are handed out one by one: whoever is done takes the next. The counter is zero before and after a launch.
+// Tiles are handed out one by one: whoever is done takes the next. The counter is zero before and after a launch. Who asks may go on
+// until the answer is needed, which comes from memory.
 struct Counter {
     u32* count;
     int tiles;
+    __device__ __forceinline__ bool counts() const { return tiles > (int)gridDim.x; } // else every block has one, and need not ask
     __device__ __forceinline__ int first() const { return blockIdx.x; }
-    __device__ __forceinline__ int next() const {
-        int n = (int)atomicAdd(count, 1u);
+    __device__ __forceinline__ void ask(u32& answer) const {
+        if (counts()) answer = atomicAdd(count, 1u);
+    }
+    __device__ __forceinline__ int next(u32 answer) const {
+        if (!counts()) return -1;
+        asm volatile("" : "+r"(answer)::"memory"); // the compiler does not wait for it before
+        int n = (int)answer;
         if (n == tiles - 1) *count = 0; // every block asks once too often: this was the last question
         return n + (int)gridDim.x < tiles ? n + (int)gridDim.x : -1;
     }
@@ -109,7 +116,7 @@ template <class Slot, class F> struct Queue {
         return taken++;
     }
     __device__ __forceinline__ int first() { return take(counter.first()); }
-    __device__ __forceinline__ int next() { return take(counter.next()); }
+    __device__ __forceinline__ int next(u32 answer) { return take(counter.next(answer)); }
 };
 
 template <class Slot, class Find, class F>
@@ -148,19 +155,22 @@ DEVICE void flash_produce(const FlashShared& s, const Maps& maps, Counter counte
     while (id >= 0) {
         Tile t = tile_of(id);
         Blocks blocks(t);
-        // Which tile is next: asked late, so that no block keeps a tile that another could begin, but before it is needed.
-        int next = blocks.count == 0 ? queue.next() : 0, ask = max(blocks.count - 4, 0);
-        int when = EARLY ? max(blocks.count - 2, 0) : blocks.count - 1;
-        if (blocks.count == 0) copy_queries(next);
+        // Which tile is next: asked late, so that no block keeps a tile that another could begin, but before it is needed. What a
+        // short tile still wants, for which there is room at once, does not wait for the answer.
+        int ask = max(blocks.count - 4, 0), when = blocks.count - (EARLY && blocks.count > STAGES ? 2 : 1);
+        u32 answer = 0;
         #pragma unroll 1
         for (int i = 0; i < blocks.count; i++) {
-            if (i == ask) next = queue.next();
+            if (i == ask) counter.ask(answer);
             copy_rows(s.k, maps.k, s.k_full, s.k_empty, t, blocks.key(i));
             copy_rows(s.v, maps.v, s.v_full, s.v_empty, t, blocks.key(i));
             ring.next();
-            if (i == when) copy_queries(next);
+            if (i == when) copy_queries(id = queue.next(answer));
         }
-        id = next;
+        if (blocks.count == 0) {
+            counter.ask(answer);
+            copy_queries(id = queue.next(answer));
+        }
     }
 }
 
