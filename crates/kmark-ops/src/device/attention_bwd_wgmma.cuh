@@ -103,7 +103,7 @@ DEVICE u64 stats_along_k(const u8* p) { return same_for_all(p) | 8ull << 32; }
 
 struct Room {
     u8 *k, *v, *q, *dout, *ds; // at multiples of 1024 bytes, as swizzled copies want them
-    u8 *stats, *of_lse, *of_delta; // before ds, so that as much as products without repetition would read is there
+    u8 *stats, *of_lse, *of_delta; // before ds: memcheck counts rows that are the same ones again
     __device__ __forceinline__ Room(u8* raw) {
         k = raw + (1024 - shared_address(raw) % 1024) % 1024, v = k + KEY_BYTES, q = v + KEY_BYTES;
         dout = q + STAGES * QUERY_BYTES, stats = dout + STAGES * QUERY_BYTES, of_lse = stats + STAGES * QUERIES * 16;

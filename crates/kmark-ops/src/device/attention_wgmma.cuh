@@ -89,6 +89,7 @@ struct Counter {
     int tiles;
     __device__ __forceinline__ bool counts() const { return tiles > (int)gridDim.x; } // else every block has one, and need not ask
     __device__ __forceinline__ int first() const { return blockIdx.x; }
+    // Into what is there: an answer of 0 in the other case would be chosen at once, and choosing waits.
     __device__ __forceinline__ void ask(u32& answer) const {
         if (counts()) answer = atomicAdd(count, 1u);
     }
